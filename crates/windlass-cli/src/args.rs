@@ -19,7 +19,7 @@ pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
     DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, UndoArgs, UndoRedoArgs,
 };
-pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs, StatsBy};
+pub(crate) use self::reports::{DiagramArgs, OtelArgs, StatsArgs};
 pub(crate) use self::serve::{ServeArgs, ServeCommand, TokenCommand};
 pub(crate) use self::sessions::{
     ExportFormat, ImportArgs, ImportFrom, SearchArgs, SessionsCommand, ShowArgs,

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::ser::Formatter;
+pub(crate) use windlass::plain_text::plain;
+use windlass::plain_text::{is_plain, joins_emoji, with_neighbours};
 
 /// The most consecutive blanks that a question shows unchanged; more could push text out of sight.
 const MAX_BLANKS: usize = 12;
@@ -13,21 +15,6 @@ const MAX_BLANKS: usize = 12;
 const END_LINES: usize = 100;
 /// The number of characters that a question shows of the beginning and of the end of a long line.
 const END_CHARS: usize = 1_000;
-
-/// Removes escape sequences, control characters except newline and tab, bidirectional controls and invisible
-/// characters.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    if text.chars().all(safe) {
-        return text.into();
-    }
-    let mut out = String::with_capacity(text.len());
-    for (before, c, after) in neighbours(text) {
-        if safe(c) || joins_emoji(before, c, after) {
-            out.push(c);
-        }
-    }
-    out.into()
-}
 
 /// Like [`plain`], on one line, so that a newline in a name cannot forge a line of output.
 pub(crate) fn one_line(text: &str) -> String {
@@ -43,13 +30,13 @@ pub(crate) fn message(text: &str) -> String {
 pub(crate) fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blanks = 0;
-    for (before, c, after) in neighbours(text) {
+    for (before, c, after) in with_neighbours(text) {
         if c == ' ' || c == '\t' {
             blanks += 1;
             continue;
         }
         push_blanks(&mut out, std::mem::take(&mut blanks));
-        if c == '\n' || (safe(c) && !unseen(c)) || joins_emoji(before, c, after) {
+        if c == '\n' || (is_plain(c) && !unseen(c)) || joins_emoji(before, c, after) {
             out.push(c);
         } else {
             out.push_str(&format!("‹U+{:04X}›", u32::from(c)));
@@ -106,45 +93,6 @@ fn ends(line: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// Iterates over the characters, each with its predecessor and its successor.
-fn neighbours(text: &str) -> impl Iterator<Item = (Option<char>, char, Option<char>)> + '_ {
-    let before = std::iter::once(None).chain(text.chars().map(Some));
-    let after = text.chars().skip(1).map(Some).chain([None]);
-    before
-        .zip(text.chars())
-        .zip(after)
-        .map(|((before, c), after)| (before, c, after))
-}
-
-/// Whether `c` is a zero-width joiner between two emoji, or a variation selector after one. These belong to one visible
-/// emoji and hide nothing.
-fn joins_emoji(before: Option<char>, c: char, after: Option<char>) -> bool {
-    let picture = |c: Option<char>| {
-        c.is_some_and(|c| {
-            matches!(c, '\u{1f000}'..='\u{1faff}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}')
-        })
-    };
-    match c {
-        '\u{200d}' => (picture(before) || before == Some('\u{fe0f}')) && picture(after),
-        '\u{fe0f}' => picture(before),
-        _ => false,
-    }
-}
-
-fn safe(c: char) -> bool {
-    match c {
-        '\n' | '\t' => true,
-        // Bidirectional controls, zero-width characters, line separators, annotations and tags.
-        '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{61c}'
-        | '\u{feff}' => false,
-        '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' => false,
-        c => !c.is_control(),
-    }
-}
-
 /// Whether a character is harmless for a terminal, but invisible or similar to a blank.
 fn unseen(c: char) -> bool {
     matches!(c,
@@ -179,17 +127,27 @@ impl Formatter for SafeJson {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| !safe(*c)) {
-            writer.write_all(&rest.as_bytes()[..at])?;
-            let mut units = [0; 2];
-            for unit in c.encode_utf16(&mut units) {
-                write!(writer, "\\u{unit:04x}")?;
-            }
-            rest = &rest[at + c.len_utf8()..];
-        }
-        writer.write_all(rest.as_bytes())
+        writer.write_all(escaped_json(fragment).as_bytes())
     }
+}
+
+/// Escapes unsafe characters in JSON text, in which they can only be parts of strings.
+pub(crate) fn escaped_json(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_plain) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_plain(c) {
+            out.push(c);
+            continue;
+        }
+        let mut units = [0; 2];
+        for unit in c.encode_utf16(&mut units) {
+            out.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    out.into()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::store::SessionStore;
 use windlass::engine::{Delivery, OnAsk, RunHandle, RunOptions, Session};
 use windlass::machine::{Root, SessionLog};
+use windlass::sessions::PendingAsk;
 use windlass::settings::Places;
 
 use crate::args::{OutputArgs, OutputFormat};
@@ -441,7 +442,10 @@ pub(crate) fn finish(
 ) -> ExitCode {
     if outcome.is_none() && format == OutputFormat::Text {
         for ask in session.pending() {
-            let _ = exit::print(&json_line(&ask_row(session.id(), &ask)));
+            let _ = exit::print(&json_line(&PendingAsk {
+                ask: ask.clone(),
+                session: session.id().clone(),
+            }));
             let need = match &ask.about {
                 About::Landing(_) => "the changes need your approval to land",
                 About::Approval(_) => "the call needs your approval",
@@ -475,13 +479,6 @@ fn is_step(kind: &EventKind) -> bool {
             | EventKind::Validated { .. }
             | EventKind::Landed { .. }
     )
-}
-
-/// A pending ask as JSON, with the id of its session.
-pub(crate) fn ask_row(session: &SessionId, ask: &Ask) -> serde_json::Value {
-    let mut row = serde_json::to_value(ask).unwrap_or_default();
-    row["session"] = session.as_str().into();
-    row
 }
 
 /// Finds a session by `last`, its id, or the beginning of its id.

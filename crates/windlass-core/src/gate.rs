@@ -68,7 +68,7 @@ pub enum Verdict {
 }
 
 /// A verdict with the rule that led to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Decision {
     /// The verdict on the call.
     pub verdict: Verdict,

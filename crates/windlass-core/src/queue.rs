@@ -12,6 +12,7 @@
 //! assert_eq!(queue.first().map(|waiting| waiting.seq), Some(7));
 //! ```
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::event::EventKind;
@@ -20,7 +21,7 @@ use crate::message::Message;
 use crate::outcome::{Outcome, RunSummary};
 
 /// A prompt that waits for a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueuedPrompt {
     /// The sequence number of its `queued` event.
     pub seq: u64,

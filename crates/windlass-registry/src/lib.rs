@@ -34,6 +34,6 @@ pub use choice::{RuntimeChoice, RuntimeNeed, WhyNot, choose, needs_of, parse_aut
 pub use custom_agents::{CustomAgent, unknown_runtime};
 pub use error::{RegistryError, RegistryErrorKind};
 pub use install::InstalledAgents;
-pub use probe::RuntimeProbe;
+pub use probe::{ProbeResult, RuntimeProbe};
 pub use program::{AgentProgram, plain_name};
 pub use runtime_status::{ProgramLocation, RuntimeStatus, UnusableReason};

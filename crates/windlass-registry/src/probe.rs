@@ -532,20 +532,6 @@ impl ProbeResult {
             ),
         }
     }
-
-    /// The result as JSON, for programs.
-    pub fn json(&self) -> Value {
-        let failure = self.result.as_ref().err();
-        json!({
-            "works": failure.is_none(),
-            "seconds": (self.took.as_secs_f64() * 1_000.0).round() / 1_000.0,
-            "requests": self.requests,
-            "seen": self.result.as_ref().ok(),
-            "step": failure.map(|failure| failure.step.word()),
-            "why": failure.map(|failure| &failure.why),
-            "said": failure.map(|failure| &failure.last_output),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use windlass_host::config::SettingsLayer;
 use windlass_host::workspace::Root;
 
 use crate::environment::Environment;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::flags::{Cap, RunFlags};
 use crate::model::{self, GivenModel};
 use crate::notices::Notices;
@@ -33,7 +33,7 @@ use crate::prepare::{
 use crate::recovery::recover;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::undo::{UndoRequest, UndoTarget, plan_undo};
+use crate::undo::{UndoOptions, UndoRequest, UndoTarget, plan_undo};
 use crate::{kept, wire};
 
 /// The callback of [`Windlass::on_ask`].
@@ -506,14 +506,10 @@ impl Windlass {
         self.recover().await;
         let root = Arc::new(self.open_root()?);
         let planned = plan_undo(&self.settings, &root, None, request).await?;
-        if let Some((path, why)) = planned.plan.conflicts.first() {
-            return Err(Error::new(
-                ErrorKind::Failed,
-                format!("nothing was changed, because of a conflict in `{path}`: {why}"),
-            ));
-        }
         let files = planned.files.clone();
-        planned.apply(&self.settings, &root).await?;
+        planned
+            .apply(&self.settings, &root, &UndoOptions::default())
+            .await?;
         Ok(files)
     }
 
@@ -558,16 +554,7 @@ impl Windlass {
 
     /// Deletes a kept run and its copy.
     pub async fn discard(&self, name: &str) -> Result<(), Error> {
-        let slot = kept::shelf(&self.settings.places)
-            .open(name)
-            .map_err(|err| Error::usage(err.to_string()))?;
-        let card = slot.meta.clone();
-        slot.discard()
-            .map_err(|err| Error::new(ErrorKind::Failed, err.to_string()))?;
-        let discarded = EventKind::Discarded {
-            name: card.name.clone(),
-        };
-        kept::note(&self.settings, &card, discarded).await
+        kept::discard(&self.settings, name).await
     }
 
     /// Finishes or rolls back the landings of processes that died.

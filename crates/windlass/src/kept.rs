@@ -28,7 +28,9 @@
 //! # }
 //! ```
 
-pub use windlass_transaction::isolated::{KeptRunMeta, UNDO_BYTES, undo_contents};
+pub use windlass_transaction::isolated::KeptRunMeta;
+
+mod report;
 
 use std::sync::Arc;
 
@@ -46,6 +48,11 @@ use windlass_transaction::isolated::KeptRuns;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 use crate::{sandboxing, wire};
+
+pub use self::report::{
+    DiffReport, GcLimits, GcReport, KeptRow, KeptStatus, SurplusRun, check_discard, diff, discard,
+    gc, status,
+};
 
 /// All kept runs of this user.
 #[must_use]

@@ -8,15 +8,18 @@
 
 mod acp_agents;
 pub mod cassette;
+pub mod context;
 pub mod contract;
 mod environment;
 mod error;
+pub mod export;
 mod facade;
 pub mod flags;
 pub mod instructions;
 pub mod kept;
 pub mod model;
 mod notices;
+pub mod plain_text;
 pub mod policy;
 mod prepare;
 pub mod profile;
@@ -24,8 +27,10 @@ pub mod program_tools;
 pub mod recorded_files;
 mod recovery;
 pub mod runtime_plan;
+mod runtime_rows;
 pub mod sandboxing;
 pub mod saved_plan;
+pub mod sessions;
 pub mod settings;
 pub mod stats;
 pub mod telemetry;
@@ -57,10 +62,13 @@ pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 /// ```
 pub mod agents {
     pub use crate::acp_agents::{install_from_registry, registry};
-    pub use windlass_registry::acp_registry::{named_id, registry_name};
+    pub use crate::runtime_rows::{
+        ChoiceRow, InstalledAgent, OtherRuntime, ProbeRow, RegistryRow, RuntimeFacts,
+        install_agents, names_to_probe, registry_rows, remove_agent, runtime_statuses,
+    };
     pub use windlass_registry::{
-        AcpEntry, AcpRegistry, InstalledAgents, ProgramLocation, RegistryAgent, RegistryError,
-        RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, abilities, choose, custom_agents,
+        AcpEntry, AcpRegistry, InstalledAgents, ProbeResult, ProgramLocation, RegistryAgent,
+        RegistryError, RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, abilities, choose,
         does, needs_of, unknown_runtime,
     };
     pub use windlass_runtimes::agents::{AGENTS, AgentSpec};

@@ -34,8 +34,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use windlass_providers::models::{model_rows, table_date};
+pub use windlass_providers::models::table_date;
 pub use windlass_providers::{Http, HttpOptions, VENDORS, Vendor, models};
+
+mod rows;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +59,8 @@ use crate::error::{Error, ErrorKind};
 use crate::flags::AgentFlags;
 use crate::notices::Notices;
 use crate::settings::Settings;
+
+pub use self::rows::{KnownModel, VendorRow, known_models, vendor_access, vendor_rows};
 
 /// Maximum size of a prompt from standard input, or of an attached text file, in bytes.
 const MAX_TEXT: u64 = 4 << 20;

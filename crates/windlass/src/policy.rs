@@ -19,6 +19,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod explanation;
+
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -39,6 +41,8 @@ use windlass_host::workspace::Root;
 use crate::error::Error;
 use crate::settings::{Settings, nearest};
 use crate::{program_tools, sandboxing};
+
+pub use self::explanation::{ExplainOptions, ExplainedStage, PolicyExplanation, call_arguments};
 
 /// The stage in which a tool checks its arguments.
 const TOOL_VALIDATION: &str = "tool validation";

@@ -40,6 +40,7 @@ pub use windlass_host::config::{
 };
 
 mod keys;
+mod rows;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -62,6 +63,7 @@ use crate::sandboxing;
 use crate::trust::{SettingEffect, link_warning};
 
 pub use self::keys::KEYS;
+pub use self::rows::{KeyRow, SettingRow, key_rows, setting_rows};
 
 /// The variable that filters log lines for developers. It is not a setting, because it is read before the settings.
 const LOG_VARIABLE: &str = "WINDLASS_LOG";

@@ -41,9 +41,14 @@
 //! # Ok::<(), windlass::core::id::IdError>(())
 //! ```
 
+mod gather;
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use windlass_core::ask::AnsweredBy;
 use windlass_core::budget::{Spent, Usage};
@@ -54,11 +59,22 @@ use windlass_core::message::{ErrorCategory, Role, ToolResult};
 use windlass_core::outcome::RunSummary;
 use windlass_core::validator::Judgement;
 use windlass_core::workspace::{FileChange, ProcessEnd};
+use windlass_registry::parse_auto;
+
+pub use self::gather::{
+    NamedCalls, NamedModel, RunGroup, StatRow, StatsBy, StatsScope, gather_stats,
+};
+pub use self::words::{
+    describe_calls, describe_cost, describe_duration, describe_tokens, total_lines,
+};
 
 /// The statistics of one or more sessions: [`Stats::apply`] adds an event, [`Stats::add`] adds another session.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Stats {
     pub sessions: u64,
+    /// In JSON, it also has the share of cached tokens, `cache_hits`.
+    #[serde(serialize_with = "with_cache_hits")]
+    #[schemars(with = "TotalsWithCacheHits")]
     pub total: StatTotals,
     /// In the order of the log.
     pub runs: Vec<RunStats>,
@@ -74,10 +90,30 @@ pub struct Stats {
     pub files: BTreeSet<String>,
     #[serde(skip)]
     open: OpenRunState,
+    /// The runtime of the session whose events are applied.
+    #[serde(skip)]
+    session_runtime: String,
+}
+
+/// The JSON form of the totals of all runs.
+#[derive(Serialize, JsonSchema)]
+struct TotalsWithCacheHits {
+    #[serde(flatten)]
+    total: StatTotals,
+    /// The share of input tokens that came from a cache, from 0 to 1.
+    cache_hits: Option<f64>,
+}
+
+fn with_cache_hits<S: Serializer>(total: &StatTotals, serializer: S) -> Result<S::Ok, S::Error> {
+    let with_cache_hits = TotalsWithCacheHits {
+        total: *total,
+        cache_hits: cache_hits(&total.spent.usage),
+    };
+    with_cache_hits.serialize(serializer)
 }
 
 /// The totals of one run, or of all runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StatTotals {
     pub spent: Spent,
     /// Duration in milliseconds, without the time in which a run waited for a person.
@@ -101,7 +137,7 @@ pub struct StatTotals {
 }
 
 /// Numbers of tool calls by result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CallStats {
     pub count: u64,
     /// Calls that failed while they ran, or that had invalid arguments.
@@ -116,7 +152,7 @@ pub struct CallStats {
 }
 
 /// Commands that tools executed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CommandStats {
     pub count: u64,
     /// Commands that did not end with exit code 0.
@@ -128,7 +164,7 @@ pub struct CommandStats {
 }
 
 /// Waits before retries of model calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WaitStats {
     pub count: u64,
     /// Total duration in milliseconds.
@@ -136,7 +172,7 @@ pub struct WaitStats {
 }
 
 /// Asks and the time until their answers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AskStats {
     pub count: u64,
     /// Asks that a person answered, in contrast to a rule or a flag.
@@ -148,7 +184,7 @@ pub struct AskStats {
 }
 
 /// Numbers of checks by verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CheckStats {
     pub count: u64,
     pub passed: u64,
@@ -159,7 +195,7 @@ pub struct CheckStats {
 }
 
 /// Calls of one model, and their cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ModelStats {
     pub calls: u64,
     pub usage: Usage,
@@ -174,10 +210,12 @@ pub struct ModelStats {
 }
 
 /// The statistics of one run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunStats {
     pub session: SessionId,
     pub run: RunId,
+    /// The agent that worked: the one that the run was started with, else that of the session.
+    pub runtime: String,
     pub began: Timestamp,
     /// The word of the outcome; absent for an open run.
     pub outcome: Option<String>,
@@ -186,7 +224,7 @@ pub struct RunStats {
 }
 
 /// The statistics of one step: one model call, and the tool calls that it requested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StepStats {
     pub session: SessionId,
     pub run: RunId,
@@ -230,11 +268,15 @@ impl Stats {
             return;
         }
         match &event.kind {
-            EventKind::SessionOpened { .. } => {
+            EventKind::SessionOpened { runtime, .. } => {
                 self.sessions += 1;
+                self.session_runtime.clone_from(runtime);
                 self.open = OpenRunState::default();
             }
-            EventKind::RunStarted { .. } => self.begin(event),
+            EventKind::RunStarted { flags, .. } => {
+                let named = flags.get("runtime").and_then(Value::as_str);
+                self.begin(event, named);
+            }
             EventKind::Forked { .. } => self.close_asks(),
             _ if self.open.in_run => self.in_run(event),
             EventKind::Spent {
@@ -252,6 +294,15 @@ impl Stats {
             _ => {}
         }
         self.open.last = Some(event.at);
+    }
+
+    /// The number of sessions without everything else: for a fork, whose copied events count in the original session.
+    fn without_runs(self) -> Self {
+        Self {
+            sessions: self.sessions,
+            session_runtime: self.session_runtime,
+            ..Self::default()
+        }
     }
 
     /// Adds the statistics of another log.
@@ -272,7 +323,7 @@ impl Stats {
         }
     }
 
-    fn begin(&mut self, event: &Event) {
+    fn begin(&mut self, event: &Event, named_runtime: Option<&str>) {
         self.end_files(None);
         self.close_asks();
         self.open = OpenRunState {
@@ -284,9 +335,13 @@ impl Stats {
             .clone()
             .unwrap_or_else(|| RunId::nth(self.runs.len() as u64 + 1));
         let session = event.session.clone();
+        // `auto` is not a runtime; the session has the one that it chose.
+        let named = named_runtime.filter(|name| parse_auto(name).is_none());
+        let runtime = named.unwrap_or(&self.session_runtime).to_owned();
         self.runs.push(RunStats {
             session,
             run,
+            runtime,
             began: event.at,
             outcome: None,
             sum: StatTotals::default(),

@@ -252,3 +252,35 @@ fn an_ask_of_a_run_that_ended_is_not_open() {
         (1, 0, 0)
     );
 }
+
+#[test]
+fn runs_are_grouped_by_day_and_agent_and_totals_have_the_share_of_the_cache() {
+    let mut with_codex = started();
+    with_codex["flags"] = json!({ "runtime": "codex" });
+    let mut with_auto = started();
+    with_auto["flags"] = json!({ "runtime": "auto" });
+    let stats = stats(&[
+        (0.0, opened()),
+        (1.0, with_codex),
+        (2.0, ended(10)),
+        (3.0, with_auto),
+        (4.0, spent("m", Some(5))),
+        (86_401.0, started()),
+        (86_402.0, ended(20)),
+    ]);
+    let names = |by: StatsBy| {
+        let rows = stats.rows(by).into_iter();
+        rows.filter_map(|row| match row {
+            StatRow::Runs(group) => Some((group.name, group.runs)),
+            _ => None,
+        })
+        .collect::<Vec<_>>()
+    };
+    let row = |name: &str, runs: u64| (name.to_owned(), runs);
+    assert_eq!(
+        names(StatsBy::Day),
+        [row("1970-01-01", 2), row("1970-01-02", 1)]
+    );
+    assert_eq!(names(StatsBy::Agent), [row("codex", 1), row("native", 2)]);
+    assert_eq!(json!(stats)["total"]["cache_hits"], 0.75);
+}

@@ -22,7 +22,8 @@ use windlass_core::image::Swap;
 use windlass_core::terms::Strategy;
 
 pub use self::apply::{
-    PlannedUndo, UndoRequest, changes_of_session, last_changes, plan_undo, undoable_changes,
+    AppliedUndo, PlannedUndo, UndoOptions, UndoReport, UndoRequest, changes_of_session,
+    last_changes, plan_undo, undoable_changes,
 };
 
 /// One change of the tree that can be undone, by a call or by a landing.

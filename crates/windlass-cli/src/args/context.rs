@@ -43,6 +43,9 @@ impl PromptArgs {
 pub(crate) struct ContextArgs {
     /// Show this session (an id, the beginning of an id, or `last`) [default: the newest of this workspace]
     pub(crate) session: Option<String>,
+    /// Show the request after the event with this number [default: the last event]
+    #[arg(long, value_name = "N")]
+    pub(crate) at: Option<u64>,
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,

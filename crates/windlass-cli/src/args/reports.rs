@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use windlass::core::gate::Mode;
 use windlass::core::terms::SandboxLevel;
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
+use windlass::stats::StatsBy;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
@@ -18,21 +19,9 @@ pub(crate) struct StatsArgs {
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print one row per step, tool, model or run [default: totals only]
+    /// Print one row per step, tool, model, run, day or agent [default: totals only]
     #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<StatsBy>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StatsBy {
-    /// Group by step: one model call and its tool calls
-    Step,
-    /// Group by tool name
-    Tool,
-    /// Group by model name
-    Model,
-    /// Group by run: one prompt from start to end
-    Run,
 }
 
 #[derive(Debug, Args)]

@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use futures_util::StreamExt;
 use windlass::core::ask::{About, Ask};
 use windlass::core::id::{AskId, SessionId};
 use windlass::core::overview::SessionOverview;
-use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files;
 use windlass::machine::SessionLog;
+use windlass::sessions::{FoundAsk, find_ask, pending_asks};
 
 use super::block_on;
 use crate::args::AnswerArgs;
@@ -18,15 +17,12 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::{json_line, message, one_line};
-use crate::session_run::{InteractiveSession, ask_row, finish, prepare};
+use crate::sanitize::{json_line, one_line};
+use crate::session_run::{InteractiveSession, finish, prepare};
 use crate::view::ask::parse_answer;
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
 use windlass::transcript::{counted, describe_call, first_line};
 use windlass::{OpenRequest, Prepared, SessionSelector};
-
-/// The most sessions that are searched for the ask.
-const MAX_SESSIONS: usize = 10_000;
 
 pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
@@ -37,8 +33,13 @@ pub(super) fn run(args: &AnswerArgs) -> Result<ExitCode, CommandError> {
     let id: AskId = id
         .parse()
         .map_err(|err: windlass::core::id::IdError| CommandError::usage(err.to_string()))?;
-    let found = block_on(find(&store, &id))?;
-    let Some((session, overview, ask)) = found else {
+    let found = block_on(async { Ok(find_ask(&store, &id).await) })?;
+    let Some(FoundAsk {
+        session,
+        overview,
+        ask,
+    }) = found
+    else {
         return Err(CommandError::usage(format!(
             "there is no pending ask `{id}`: it was answered or abandoned, or the id is wrong"
         ))
@@ -97,75 +98,27 @@ fn expected(ask: &Ask) -> String {
     }
 }
 
-/// Folds the log of a session to an overview, without reading its messages.
-pub(super) async fn read_overview(
-    store: &SessionLog,
-    id: &SessionId,
-) -> Result<SessionOverview, CommandError> {
-    let mut overview = SessionOverview::default();
-    let mut events = store.skim(id, 1, SessionOverview::needs);
-    while let Some(event) = events.next().await {
-        match event? {
-            Skimmed::Event(event) => overview.apply(&event),
-            Skimmed::Passed { seq } => overview.last_seq = seq,
-        }
-    }
-    Ok(overview)
-}
-
-/// Finds the session of a pending ask. The newest sessions are searched first, because most answers come soon.
-async fn find(
-    store: &SessionLog,
-    id: &AskId,
-) -> Result<Option<(SessionId, SessionOverview, Ask)>, CommandError> {
-    let mut heads = store.list().take(MAX_SESSIONS);
-    while let Some(head) = heads.next().await {
-        let Ok(head) = head else { continue };
-        // A damaged session does not hide the others.
-        let Ok(overview) = read_overview(store, &head.id).await else {
-            continue;
-        };
-        if let Some(ask) = overview.asks.iter().find(|ask| ask.id == *id).cloned() {
-            return Ok(Some((head.id, overview, ask)));
-        }
-    }
-    Ok(None)
-}
-
 async fn list(store: &SessionLog, args: &AnswerArgs) -> Result<ExitCode, CommandError> {
-    let here = process::open_workspace(args.agent.cd.as_deref())
-        .ok()
-        .map(|root| root.root().to_path_buf());
+    let root = match args.all {
+        true => None,
+        false => process::open_workspace(args.agent.cd.as_deref()).ok(),
+    };
     let mut text = String::new();
-    let mut heads = store.list().take(MAX_SESSIONS);
-    while let Some(head) = heads.next().await {
-        let overview = match head {
-            Ok(head) if args.all || here.as_deref() == Some(Path::new(&head.workspace)) => {
-                read_overview(store, &head.id)
-                    .await
-                    .map(|overview| (head, overview))
-            }
-            Ok(_) => continue,
-            Err(err) => Err(err.into()),
-        };
-        let (head, overview) = match overview {
-            Ok(found) => found,
-            Err(failure) => {
-                say!("warning: {}", message(&failure.message()));
-                continue;
-            }
-        };
-        for ask in &overview.asks {
-            text.push_str(&match args.output.json {
-                true => json_line(&ask_row(&head.id, ask)),
-                false => format!(
-                    "{}  session {}  {}\n",
-                    ask.id,
-                    head.id,
-                    one_line(&summary(ask))
-                ),
-            });
-        }
+    let is_elsewhere = root.is_none() && !args.all;
+    let pending = match is_elsewhere {
+        true => Vec::new(),
+        false => pending_asks(store, root.as_ref().map(Files::root), &process::notices()).await,
+    };
+    for one in &pending {
+        text.push_str(&match args.output.json {
+            true => json_line(one),
+            false => format!(
+                "{}  session {}  {}\n",
+                one.ask.id,
+                one.session,
+                one_line(&summary(&one.ask))
+            ),
+        });
     }
     if text.is_empty() && !args.output.json {
         say!(

@@ -3,9 +3,8 @@
 use crate::out::say;
 use std::process::ExitCode;
 
-use windlass::core::workspace::{Files, Redactor};
-use windlass::machine::Secrets;
-use windlass::settings::{known, set, unset};
+use windlass::core::workspace::Files;
+use windlass::settings::{key_rows, known, set, setting_rows, unset};
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::command_error::CommandError;
@@ -21,8 +20,8 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
     let file = settings.places.config_file();
     let text = match &args.command {
         None => show(&settings, args.origin),
-        Some(ConfigCommand::Keys) => KEYS
-            .iter()
+        Some(ConfigCommand::Keys) => key_rows()
+            .into_iter()
             .map(|key| format!("{:<24} {}\n", key.name, key.doc))
             .collect(),
         Some(ConfigCommand::Path) => paths(&settings, root.as_ref().map(Files::root)),
@@ -51,17 +50,11 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
 
 fn show(settings: &Settings, origin: bool) -> String {
     let mut text = String::new();
-    let secrets = Secrets::default();
-    for (name, setting) in settings.layers.iter() {
-        // A URL may contain a password.
-        let value = setting.value.to_string();
-        let value = one_line(&secrets.redact(&value));
+    for row in setting_rows(settings) {
+        let (key, value) = (&row.key, one_line(&row.value));
         match origin {
-            true => text.push_str(&format!(
-                "{name} = {value}  # {}\n",
-                one_line(&setting.origin.to_string())
-            )),
-            false => text.push_str(&format!("{name} = {value}\n")),
+            true => text.push_str(&format!("{key} = {value}  # {}\n", one_line(&row.origin))),
+            false => text.push_str(&format!("{key} = {value}\n")),
         }
     }
     if text.is_empty() {

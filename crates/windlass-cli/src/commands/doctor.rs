@@ -12,17 +12,19 @@ use std::process::{Command, ExitCode};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass::agents::{ProgramLocation, RuntimeProbe, RuntimeStatus};
+use windlass::agents::{
+    ProbeRow, ProgramLocation, RuntimeFacts, RuntimeProbe, RuntimeStatus, names_to_probe,
+    runtime_statuses,
+};
 use windlass::core::workspace::Files;
 use windlass::machine::Credentials;
-use windlass::model::{VENDORS, configured_base_url};
+use windlass::model::{VENDORS, configured_base_url, vendor_access};
 use windlass::sandboxing::Tier;
 use windlass::settings::Places;
 
 use self::report::{AvailableAgent, DoctorFinding, FindingGroup, ReadyVerdict};
 use self::sandbox::SandboxReport;
-use super::runtimes::{find_version, row, to_probe};
-use super::{block_on, models};
+use super::block_on;
 use crate::args::DoctorArgs;
 use crate::command_error::CommandError;
 use crate::exit;
@@ -31,7 +33,6 @@ use crate::process;
 use crate::sanitize::one_line;
 use windlass::flags::AgentFlags;
 use windlass::model;
-use windlass::runtime_plan::RuntimeChecker;
 use windlass::settings::Settings;
 
 /// The results of all checks.
@@ -173,7 +174,7 @@ fn files(settings: &Settings) -> Vec<DoctorFinding> {
 /// Checks which vendors can be used. Vendors that are not set up are minor findings.
 async fn vendors(settings: &Settings, credentials: &Credentials) -> Vec<DoctorFinding> {
     join_all(VENDORS.iter().map(|vendor| async move {
-        let mut state = models::state(vendor, settings, credentials);
+        let mut state = vendor_access(vendor, settings, credentials);
         let configured = configured_base_url(vendor, settings);
         let url = configured.as_deref().or(vendor.base_url);
         if let Some(url) = url.filter(|_| vendor.local && state.is_ok())
@@ -197,29 +198,30 @@ async fn runtimes(
     findings: &mut Vec<DoctorFinding>,
 ) -> Result<(Vec<RuntimeStatus>, Vec<Value>), CommandError> {
     let agent = AgentFlags::default();
-    let mut statuses =
-        match RuntimeChecker::new(&agent, settings).and_then(|checker| checker.statuses()) {
-            Ok(statuses) => statuses,
-            Err(error) => {
-                findings.push(
-                    DoctorFinding::new(
-                        FindingGroup::Agents,
-                        "runtimes",
-                        Err(error.message().to_owned()),
-                    )
-                    .needed(),
-                );
-                return Ok(Default::default());
-            }
-        };
-    find_version(&mut statuses).await;
+    let statuses = match runtime_statuses(&agent, settings).await {
+        Ok(statuses) => statuses,
+        Err(error) => {
+            findings.push(
+                DoctorFinding::new(
+                    FindingGroup::Agents,
+                    "runtimes",
+                    Err(error.message().to_owned()),
+                )
+                .needed(),
+            );
+            return Ok(Default::default());
+        }
+    };
     findings.extend(statuses.iter().filter_map(agent_finding));
-    let mut rows: Vec<Value> = statuses.iter().map(row).collect();
+    let mut rows: Vec<Value> = statuses
+        .iter()
+        .map(|one| json!(RuntimeFacts::from(one)))
+        .collect();
     let Some(names) = &args.probe else {
         return Ok((statuses, rows));
     };
     let mut probe = RuntimeProbe::new(&settings.layers, settings.places.runtimes_dir())?;
-    for name in to_probe(names, &statuses, settings)? {
+    for name in names_to_probe(names, &statuses, settings)? {
         say!("probing {} …", one_line(&name));
         let probed = probe.probe(&name).await?;
         let said = probed
@@ -235,8 +237,8 @@ async fn runtimes(
         let finding = DoctorFinding::new(FindingGroup::Agents, &format!("probe of {name}"), result);
         findings.push(finding.with_more(said.lines().map(|line| format!("| {line}")).collect()));
         match rows.iter_mut().find(|row| row["name"] == name.as_str()) {
-            Some(row) => row["probe"] = probed.json(),
-            None => rows.push(json!({ "name": name, "probe": probed.json() })),
+            Some(row) => row["probe"] = json!(ProbeRow::from(&probed)),
+            None => rows.push(json!({ "name": name, "probe": ProbeRow::from(&probed) })),
         }
     }
     Ok((statuses, rows))

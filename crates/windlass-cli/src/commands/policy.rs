@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass::core::gate::{CallProtection, Decision, Level, Mode, PermissionGate, Rule, Verdict};
 use windlass::core::terms::{Isolation, SandboxLevel};
-use windlass::core::tool::{Tool, Touch};
+use windlass::core::tool::Touch;
 use windlass::core::workspace::Files;
-use windlass::policy::{JudgedCall, PolicyEval};
+use windlass::policy::{ExplainOptions, PolicyEval, PolicyExplanation};
 use windlass::settings::SettingsLayer;
 use windlass::transcript::counted;
 use windlass::wire;
@@ -35,30 +35,21 @@ pub(super) fn run(command: &PolicyCommand) -> Result<ExitCode, CommandError> {
 
 fn explain(args: &ExplainArgs) -> Result<ExitCode, CommandError> {
     let eval = open(args.cd.as_deref(), args.sandbox)?;
-    // The defaults of `run`.
-    let place = CallProtection {
-        isolation: Isolation::from_flag(!args.in_place),
-        sandboxed: eval.sandboxed,
-        has_jobs: false,
-    };
-    let mut gate = eval.gate(place.isolation)?;
-    gate.mode = args.approval.unwrap_or(gate.mode);
-    let tool = eval.tool(&args.tool)?;
     let given = if args.words == ["-"] {
         standard_input()?
     } else {
         args.words.join(" ")
     };
-    let judged = eval.judge(
-        &gate,
-        tool.as_ref(),
-        &arguments(tool.as_ref(), &given)?,
-        place,
-    );
+    // The defaults of `run`.
+    let options = ExplainOptions {
+        in_place: args.in_place,
+        approval: args.approval,
+    };
+    let explanation = eval.explain(&args.tool, &given, &options)?;
     let text = if args.json {
-        format!("{}\n", as_json(&judged, gate.mode, place))
+        format!("{}\n", json!(explanation))
     } else {
-        as_text(&judged, gate.mode, place)
+        as_text(&explanation)
     };
     Ok(exit::print(&text))
 }
@@ -189,61 +180,6 @@ fn open(cd: Option<&Path>, sandbox: Option<SandboxLevel>) -> Result<PolicyEval, 
     Ok(PolicyEval::new(root, settings)?)
 }
 
-fn capability(mode: Mode, place: CallProtection) -> String {
-    let (tree, flag) = match place.isolation.is_isolated() {
-        true => ("on a private copy", ""),
-        false => ("in place", " --in-place"),
-    };
-    let sandbox = match place.sandboxed {
-        true => "in a kernel sandbox",
-        false => "with no kernel sandbox",
-    };
-    format!("as `windlass run{flag}`: mode {mode}, {tree}, {sandbox}")
-}
-
-/// Parses the arguments of a call: JSON, or only the command or path.
-fn arguments(tool: &dyn Tool, given: &str) -> Result<Value, CommandError> {
-    let properties = &tool.spec().schema["properties"];
-    if given.trim_start().starts_with('{') {
-        match serde_json::from_str(given) {
-            Ok(args) => return Ok(args),
-            // A shell command can begin with a brace, too.
-            Err(_) if properties.get("command").is_some() => {}
-            Err(err) => {
-                return Err(CommandError::usage(format!(
-                    "the arguments are not JSON: {err}"
-                )));
-            }
-        }
-    }
-    let key = ["command", "path", "pattern"]
-        .into_iter()
-        .find(|key| properties.get(key).is_some());
-    if given.is_empty() {
-        return Ok(json!({}));
-    }
-    let Some(key) = key else {
-        return Err(CommandError::usage(format!(
-            "`{}` takes neither a command nor a path",
-            tool.spec().name
-        ))
-        .hint("write its arguments as JSON; `windlass tools NAME` shows their schema"));
-    };
-    let mut args = json!({ key: given });
-    // The gate does not judge contents, so required texts may be empty.
-    for needed in tool.spec().schema["required"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
-        if args.get(needed).is_none() && properties[needed]["type"] == "string" {
-            args[needed] = json!("");
-        }
-    }
-    Ok(args)
-}
-
 fn standard_input() -> Result<String, CommandError> {
     use std::io::Read;
     let mut text = String::new();
@@ -282,7 +218,7 @@ fn touched(touch: &Touch) -> String {
     }
 }
 
-fn as_text(judged: &JudgedCall, mode: Mode, place: CallProtection) -> String {
+fn as_text(explanation: &PolicyExplanation) -> String {
     let mut text = String::new();
     let line = |name: &str, says: &str| {
         format!(
@@ -290,44 +226,28 @@ fn as_text(judged: &JudgedCall, mode: Mode, place: CallProtection) -> String {
             plain(says).replace('\n', "\n                 ")
         )
     };
-    for stage in &judged.stages {
+    for stage in &explanation.stages {
         let says = match &stage.says {
             Some(decision) => format!(
                 "{}: {} ({})",
                 decision.verdict, decision.reason, decision.rule
             ),
-            None if stage.name == "tool validation" => judged
+            None if stage.stage == "tool validation" => explanation
                 .touches
                 .iter()
                 .map(touched)
                 .collect::<Vec<_>>()
                 .join("\n"),
-            None if stage.name == "capability" => capability(mode, place),
+            None if stage.stage == "capability" => explanation.capability.clone(),
             None => "-".to_owned(),
         };
-        text.push_str(&line(stage.name, &says));
+        text.push_str(&line(stage.stage, &says));
     }
     let Decision {
         verdict,
         rule,
         reason,
-    } = &judged.decision;
+    } = &explanation.decision;
     text.push_str(&line("decision", &format!("{verdict}: {reason} ({rule})")));
     text
-}
-
-fn as_json(judged: &JudgedCall, mode: Mode, place: CallProtection) -> Value {
-    let decision = |says: &Decision| json!({ "verdict": says.verdict, "rule": says.rule, "reason": says.reason });
-    let stages: Vec<Value> = judged
-        .stages
-        .iter()
-        .map(|stage| json!({ "stage": stage.name, "says": stage.says.as_ref().map(decision) }))
-        .collect();
-    json!({
-        "stages": stages,
-        "touches": judged.touches,
-        "mode": mode.to_string(),
-        "capability": capability(mode, place),
-        "decision": decision(&judged.decision),
-    })
 }

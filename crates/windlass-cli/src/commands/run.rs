@@ -111,7 +111,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
             Some(id) => windlass::find_session(&store, Some(&root), id).await?,
             None => newest(&store, &root).await?,
         };
-        let overview = answer::read_overview(&store, &id).await?;
+        let overview = windlass::sessions::read_overview(&store, &id).await?;
         Ok((id, overview))
     })?;
     let by_name = card.is_some();

@@ -4,13 +4,12 @@ mod install;
 
 use std::process::ExitCode;
 
-use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 use windlass::agents::{
-    ProgramLocation, RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeStatus, choose,
-    custom_agents, needs_of, unknown_runtime,
+    ChoiceRow, ProbeRow, ProgramLocation, RuntimeChoice, RuntimeFacts, RuntimeNeed, RuntimeProbe,
+    RuntimeStatus, choose, names_to_probe, needs_of, runtime_statuses,
 };
-use windlass::core::runtime::{Capability, Feature, Work};
+use windlass::core::runtime::Work;
 use windlass::core::workspace::Files;
 
 use super::block_on;
@@ -22,7 +21,6 @@ use crate::process;
 use crate::sanitize::{json_line, one_line};
 use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::runtime_plan::RuntimeChecker;
-use windlass::sandboxing;
 use windlass::settings::Settings;
 
 /// The width of text output, in columns.
@@ -44,8 +42,8 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
         ..AgentFlags::default()
     };
     settings.add_flags(&agent, &LimitFlags::default())?;
-    let checker = RuntimeChecker::new(&agent, &settings)?;
     if let Some(words) = &args.needs {
+        let checker = RuntimeChecker::new(&agent, &settings)?;
         let needs = needs_of(&RuntimeNeed::list(words.iter().map(String::as_str))?, None);
         let choice = choose(
             &checker.statuses()?,
@@ -54,19 +52,16 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
         )?;
         return Ok(show_choice(&choice, args.json));
     }
-    let mut statuses = checker.statuses()?;
     if let Some(names) = &args.probe {
-        let names = to_probe(names, &statuses, &settings)?;
+        let statuses = RuntimeChecker::new(&agent, &settings)?.statuses()?;
+        let names = names_to_probe(names, &statuses, &settings)?;
         return block_on(probe(&names, &settings, args));
     }
-    block_on(async {
-        find_version(&mut statuses).await;
-        Ok(())
-    })?;
+    let statuses = block_on(async { Ok(runtime_statuses(&agent, &settings).await?) })?;
     let mut text = String::new();
     for status in &statuses {
         text.push_str(&if args.json {
-            json_line(&row(status))
+            json_line(&RuntimeFacts::from(status))
         } else {
             shown(status)
         });
@@ -86,55 +81,6 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
         ));
     }
     Ok(exit::print(&text))
-}
-
-/// Determines the versions of all runtimes concurrently.
-pub(super) async fn find_version(statuses: &mut [RuntimeStatus]) {
-    let all = statuses.iter_mut();
-    join_all(all.map(|one| one.find_version(sandboxing::helper(&process::environment()).ok())))
-        .await;
-}
-
-/// Describes a runtime as JSON.
-pub(super) fn row(status: &RuntimeStatus) -> Value {
-    let work: Vec<&str> = Work::ALL
-        .iter()
-        .filter(|work| status.does(**work))
-        .map(|work| work.name())
-        .collect();
-    let missing: serde_json::Map<String, Value> = Work::ALL
-        .iter()
-        .filter(|work| !status.missing(**work).is_empty())
-        .map(|work| (work.name().to_owned(), json!(status.missing(*work))))
-        .collect();
-    let (path, version) = match &status.found {
-        ProgramLocation::At(program) => (
-            Some(program.file.display().to_string()),
-            status.version.as_deref(),
-        ),
-        ProgramLocation::BuiltIn => (None, Some(env!("CARGO_PKG_VERSION"))),
-        ProgramLocation::Missing => (None, None),
-    };
-    json!({
-        "name": status.name,
-        "about": &status.about,
-        "built_in": status.found == ProgramLocation::BuiltIn,
-        "found": status.found != ProgramLocation::Missing,
-        "path": path,
-        "version": version,
-        "tested": status.tested(),
-        "usable": status.usable.is_ok(),
-        "with": status.usable.as_ref().ok(),
-        "why": status.usable.as_ref().err().map(|why| &why.what),
-        "todo": status.usable.as_ref().err().and_then(|why| why.hint.as_ref()),
-        "install": status.install(),
-        "by_hand": status.tested().map(|_| status.known.install.manual_command()),
-        "work": work,
-        "missing": missing,
-        "vendors": status.known.vendors,
-        "capabilities": status.capabilities.iter().map(Capability::word).collect::<Vec<_>>(),
-        "features": status.features.iter().map(Feature::word).collect::<Vec<_>>(),
-    })
 }
 
 /// Describes a runtime as text.
@@ -201,13 +147,7 @@ fn wrapped(words: &str) -> String {
 
 fn show_choice(choice: &RuntimeChoice, json: bool) -> ExitCode {
     if json {
-        let others: Vec<Value> = choice
-            .others
-            .iter()
-            .map(|(name, why)| json!({ "name": name, "code": why.code(), "why": why.to_string(), "todo": why.to_do() }))
-            .collect();
-        let needs: Vec<&str> = choice.needs.iter().map(|need| need.word()).collect();
-        out::json(&json!({ "needs": needs, "chosen": choice.chosen, "others": others }));
+        out::json(&ChoiceRow::from(choice));
     } else {
         let name = choice.chosen.as_deref().unwrap_or("none");
         let mut text = headed(name, &format!("for {}", choice.wanted()));
@@ -220,26 +160,6 @@ fn show_choice(choice: &RuntimeChoice, json: bool) -> ExitCode {
         out::out(&text);
     }
     exit::success_if(choice.chosen.is_some())
-}
-
-/// The runtimes to probe: the named ones, or else all installed ones.
-pub(super) fn to_probe(
-    names: &[String],
-    statuses: &[RuntimeStatus],
-    settings: &Settings,
-) -> Result<Vec<String>, CommandError> {
-    if names.is_empty() {
-        let here = statuses
-            .iter()
-            .filter(|one| one.found != ProgramLocation::Missing);
-        return Ok(here.map(|one| one.name.clone()).collect());
-    }
-    let is_one =
-        |name: &&String| name.starts_with("acp:") || statuses.iter().any(|one| one.name == **name);
-    match names.iter().find(|name| !is_one(name)) {
-        Some(name) => Err(unknown_runtime(name, &custom_agents::all(&settings.layers)?).into()),
-        None => Ok(names.to_vec()),
-    }
 }
 
 /// Probes runtimes one by one, and prints each result immediately.
@@ -257,7 +177,7 @@ async fn probe(
         let probed = probe.probe(name).await?;
         all_work &= probed.result.is_ok();
         if json {
-            out::json(&json!({ "name": probed.name, "probe": probed.json() }));
+            out::json(&json!({ "name": probed.name, "probe": ProbeRow::from(&probed) }));
             continue;
         }
         out::out(&headed(name, &probed.line()));

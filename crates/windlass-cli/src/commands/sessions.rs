@@ -1,11 +1,8 @@
 //! `sessions`: list, show, search, export, import, salvage, delete, clear and gc.
 
-mod audit;
 mod export;
-mod html;
 mod import;
 mod list;
-mod markdown;
 mod salvage;
 mod search;
 mod show;
@@ -16,10 +13,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use windlass::core::store::SessionStore;
 use windlass::core::workspace::Files;
+use windlass::kept::GcLimits;
 use windlass::machine::SessionLog;
+use windlass::sessions::{delete_sessions, workspace_sessions};
 use windlass::transcript::counted;
 
 use super::block_on;
@@ -59,11 +57,11 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
             megabytes,
             json,
         } => {
-            let (age, bytes) = (
-                Duration::from_secs(days.saturating_mul(86_400)),
-                megabytes.saturating_mul(1 << 20),
-            );
-            super::kept_runs::gc(&places, bytes, age, dry_run, json)
+            let limits = GcLimits {
+                bytes: megabytes.saturating_mul(1 << 20),
+                age: Duration::from_secs(days.saturating_mul(86_400)),
+            };
+            super::kept_runs::gc(&places, &limits, dry_run, json)
         }
         SessionsCommand::Delete { session, yes } => {
             let id = find_session(&session)?;
@@ -80,17 +78,10 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
 
 /// Deletes all sessions of a workspace. Sessions that are in use or damaged are reported and kept.
 async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, CommandError> {
-    let here = process::open_workspace(cd)?.root().display().to_string();
-    let mut ids = Vec::new();
-    let mut heads = store.list();
-    while let Some(head) = heads.next().await {
-        match head {
-            Ok(head) if head.workspace == here => ids.push(head.id),
-            Ok(_) => {}
-            Err(err) => say!("warning: {}", message(&err.to_string())),
-        }
-    }
-    drop(heads);
+    let root = process::open_workspace(cd)?;
+    let here = root.root().display().to_string();
+    let notices = process::notices();
+    let ids = workspace_sessions(store, root.root(), &notices).await;
     if ids.is_empty() {
         say!("{} has no sessions", message(&here));
         return Ok(exit::after_output(0));
@@ -103,15 +94,9 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
             message(&here)
         ),
     )?;
-    let mut left = 0;
-    for id in &ids {
-        if let Err(err) = store.delete(id).await {
-            say!("warning: {}", message(&err.to_string()));
-            left += 1;
-        }
-    }
-    say!("deleted {}", counted(ids.len() - left, "session"));
-    Ok(exit::success_if(left == 0))
+    let deleted = delete_sessions(store, &ids, &notices).await;
+    say!("deleted {}", counted(deleted, "session"));
+    Ok(exit::success_if(deleted == ids.len()))
 }
 
 fn require_confirmation(yes: bool, question: &str) -> Result<(), CommandError> {

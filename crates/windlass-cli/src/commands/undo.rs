@@ -3,12 +3,10 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use serde_json::json;
 use windlass::core::id::CallId;
 use windlass::core::workspace::{Change, FileChange, Files};
 use windlass::transcript::counted;
-use windlass::undo::UndoPlan;
-use windlass::undo::{PlannedUndo, UndoRequest, UndoTarget, plan_undo};
+use windlass::undo::{PlannedUndo, UndoOptions, UndoPlan, UndoRequest, UndoTarget, plan_undo};
 
 use super::block_on;
 use crate::args::{UndoArgs, UndoRedoArgs};
@@ -29,28 +27,27 @@ pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, CommandError> {
             (_, _, Some(seq)) => UndoTarget::To(seq),
             _ => UndoTarget::LastRun,
         };
-    let options = UndoOnlyOptions {
-        yes: args.yes,
+    let options = UndoOptions {
+        partly: args.common.partly,
         revert_commit: args.revert_commit,
     };
-    plan_and_apply(&args.common, &UndoRequest::Undo(target), &options)
+    let request = UndoRequest::Undo(target);
+    plan_and_apply(&args.common, &request, &options, args.yes)
 }
 
 pub(super) fn redo(args: &UndoRedoArgs) -> Result<ExitCode, CommandError> {
-    plan_and_apply(args, &UndoRequest::Redo, &UndoOnlyOptions::default())
-}
-
-/// Options of an undo that a redo does not have.
-#[derive(Default)]
-struct UndoOnlyOptions {
-    yes: bool,
-    revert_commit: bool,
+    let options = UndoOptions {
+        partly: args.partly,
+        ..UndoOptions::default()
+    };
+    plan_and_apply(args, &UndoRequest::Redo, &options, true)
 }
 
 fn plan_and_apply(
     args: &UndoRedoArgs,
     request: &UndoRequest,
-    options: &UndoOnlyOptions,
+    options: &UndoOptions,
+    yes: bool,
 ) -> Result<ExitCode, CommandError> {
     let root = Arc::new(process::open_workspace(args.cd.as_deref())?);
     let settings = process::load_settings(Some(root.root()))?;
@@ -64,11 +61,7 @@ fn plan_and_apply(
             "undone"
         };
         if args.json {
-            out::json(
-                &json!({ "session": session.to_string(), "preview": args.preview, "files": planned.files,
-                               "merged": plan.merged, "unchanged": plan.unchanged,
-                               "conflicts": plan.conflicts, "commits": planned.commits }),
-            );
+            out::json(&planned.report(args.preview));
         } else {
             show(&planned.files, plan, args.preview);
             let shown = planned
@@ -82,29 +75,16 @@ fn plan_and_apply(
         if args.preview {
             return Ok(exit::after_output(0));
         }
-        if !plan.conflicts.is_empty() && !args.partly {
-            return Err(CommandError::failed(format!(
-                "nothing was {word}: some files cannot be {word}"
-            ))
-            .hint("see them with `--preview`; `--partly` skips them"));
-        }
-        if planned.is_older && !options.yes {
+        planned.check(options)?;
+        if planned.is_older && !yes {
             ask_about_older(&planned)?;
         }
-        if options.revert_commit && !plan.merged.is_empty() {
-            let why =
-                "nothing was undone: the commit would contain your later edits of these files";
-            return Err(
-                CommandError::failed(why).hint("commit them first, or omit `--revert-commit`")
-            );
-        }
-        let (swaps, commits) = (plan.swaps.clone(), planned.commits.clone());
-        planned.apply(&settings, &root).await?;
+        let commits = planned.commits.clone();
+        let applied = planned.apply(&settings, &root, options).await?;
         if !args.json {
-            say!("{word} {} in {session}", counted(swaps.len(), "file"));
+            say!("{word} {} in {session}", counted(applied.files, "file"));
         }
-        if options.revert_commit && !commits.is_empty() {
-            let made = PlannedUndo::commit_revert(&settings, &root, &commits, &swaps).await?;
+        if let Some(made) = applied.revert {
             say!("commit {made} reverts {}", commits.join(", "));
         } else {
             for commit in &commits {

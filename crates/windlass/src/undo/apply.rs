@@ -8,7 +8,8 @@
 //! use windlass::Windlass;
 //! use windlass::machine::{Root, SessionLog};
 //! use windlass::undo::{
-//!     PlannedUndo, UndoRequest, UndoTarget, changes_of_session, last_changes, plan_undo, undoable_changes,
+//!     AppliedUndo, PlannedUndo, UndoOptions, UndoReport, UndoRequest, UndoTarget, changes_of_session, last_changes,
+//!     plan_undo, undoable_changes,
 //! };
 //! # use windlass_testing::{ScriptedProvider, call, says};
 //!
@@ -29,10 +30,12 @@
 //! let (session, files) = last_changes(settings, &root).await?;
 //! assert_eq!(changes_of_session(settings, &root, &session).await?, files);
 //! assert_eq!(files[0].path, "a.txt");
-//! planned.apply(settings, &root).await?;
-//! assert!(!work.path().join("a.txt").exists());
-//! let reverted = PlannedUndo::commit_revert(settings, &root, &["1a2b3c".into()], &[]).await;
-//! assert!(reverted.is_err(), "there is no repository here");
+//! let report: UndoReport = planned.report(true);
+//! assert!(report.preview && report.conflicts.is_empty());
+//! let options = UndoOptions::default();
+//! planned.check(&options)?;
+//! let applied: AppliedUndo = planned.apply(settings, &root, &options).await?;
+//! assert!(applied.files == 1 && !work.path().join("a.txt").exists());
 //! # Ok(())
 //! # }
 //! ```
@@ -40,6 +43,8 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use schemars::JsonSchema;
+use serde::Serialize;
 use windlass_core::event::EventKind;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::image::Swap;
@@ -68,6 +73,41 @@ pub enum UndoRequest {
     Undo(UndoTarget),
     /// Redo the last undo.
     Redo,
+}
+
+/// Options of applying an undo or a redo.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UndoOptions {
+    /// Skip the files with conflicts. Otherwise a conflict stops everything.
+    pub partly: bool,
+    /// Also commit the undone changes, as a revert of the commits that the landings made.
+    pub revert_commit: bool,
+}
+
+/// The changes of an undo or a redo, before or after it is applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct UndoReport {
+    pub session: SessionId,
+    /// Nothing is applied.
+    pub preview: bool,
+    pub files: Vec<FileChange>,
+    /// Paths where the undo is merged with later edits.
+    pub merged: Vec<String>,
+    /// Paths that already have the wanted content.
+    pub unchanged: Vec<String>,
+    /// Paths that cannot be undone, each with the reason.
+    pub conflicts: Vec<(String, String)>,
+    /// Commits that were made of the changes.
+    pub commits: Vec<String>,
+}
+
+/// The result of an undo or a redo.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct AppliedUndo {
+    /// The number of changed files.
+    pub files: usize,
+    /// The commit that reverts the commits of the landings, if it was requested and there were any.
+    pub revert: Option<String>,
 }
 
 /// An undo or redo that is planned and not applied yet.
@@ -164,30 +204,45 @@ impl PlannedUndo {
         self.task.redo
     }
 
-    /// Commits the undone changes, as a revert of the commits that the landings made. Call it after [`Self::apply`], with
-    /// the swaps of the same plan.
-    pub async fn commit_revert(
-        settings: &Settings,
-        root: &Root,
-        commits: &[String],
-        swaps: &[Swap],
-    ) -> Result<String, Error> {
-        let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
-        let env = child_env(settings.environment.variables(), exceptions);
-        let scratch = undo_journal(&settings.places.undo_dir(), root.root());
-        let message = format!("Revert {}\n\nUndone by windlass.\n", commits.join(", "));
-        commit_paths(root.root(), &env, &scratch, swaps, &message)
-            .await
-            .map_err(|why| {
-                Error::new(
-                    ErrorKind::Failed,
-                    format!("the revert could not be committed: {why}"),
-                )
-            })
+    /// The plan for programs.
+    #[must_use]
+    pub fn report(&self, preview: bool) -> UndoReport {
+        UndoReport {
+            session: self.session.clone(),
+            preview,
+            files: self.files.clone(),
+            merged: self.plan.merged.clone(),
+            unchanged: self.plan.unchanged.clone(),
+            conflicts: self.plan.conflicts.clone(),
+            commits: self.commits.clone(),
+        }
+    }
+
+    /// Fails if the plan cannot be applied with these options. [`Self::apply`] checks this, too.
+    pub fn check(&self, options: &UndoOptions) -> Result<(), Error> {
+        let word = if self.is_redo() { "redone" } else { "undone" };
+        if let Some((path, why)) = self.plan.conflicts.first().filter(|_| !options.partly) {
+            let message = format!("nothing was {word}, because `{path}` cannot be {word}: {why}");
+            return Err(Error::new(ErrorKind::Failed, message)
+                .hint("see all conflicts with `--preview`; `--partly` skips them"));
+        }
+        if options.revert_commit && !self.plan.merged.is_empty() {
+            let why =
+                "nothing was undone: the commit would contain your later edits of these files";
+            return Err(Error::new(ErrorKind::Failed, why)
+                .hint("commit them first, or omit `--revert-commit`"));
+        }
+        Ok(())
     }
 
     /// Applies the plan to all files without conflicts, and logs it.
-    pub async fn apply(self, settings: &Settings, root: &Arc<Root>) -> Result<(), Error> {
+    pub async fn apply(
+        self,
+        settings: &Settings,
+        root: &Arc<Root>,
+        options: &UndoOptions,
+    ) -> Result<AppliedUndo, Error> {
+        self.check(options)?;
         // Opening the session locks it first, so that no run of it is in progress while its files change.
         let built = wire::idle_engine(settings, root.clone())?;
         let session = built
@@ -204,7 +259,30 @@ impl PlannedUndo {
         if let Some(record) = done.record {
             let _ = std::fs::remove_file(record);
         }
-        Ok(())
+        let revert = match options.revert_commit && !self.commits.is_empty() {
+            true => Some(self.commit_revert(settings, root).await?),
+            false => None,
+        };
+        Ok(AppliedUndo {
+            files: swaps.len(),
+            revert,
+        })
+    }
+
+    async fn commit_revert(&self, settings: &Settings, root: &Root) -> Result<String, Error> {
+        let exceptions = settings.layers.texts("env.pass").unwrap_or_default();
+        let env = child_env(settings.environment.variables(), exceptions);
+        let scratch = undo_journal(&settings.places.undo_dir(), root.root());
+        let commits = self.commits.join(", ");
+        let message = format!("Revert {commits}\n\nUndone by windlass.\n");
+        commit_paths(root.root(), &env, &scratch, &self.plan.swaps, &message)
+            .await
+            .map_err(|why| {
+                Error::new(
+                    ErrorKind::Failed,
+                    format!("the files were undone, but the revert could not be committed: {why}"),
+                )
+            })
     }
 }
 

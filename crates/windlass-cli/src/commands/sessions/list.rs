@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 
 use futures_util::StreamExt;
-use serde_json::json;
-use windlass::core::store::SessionStore;
 use windlass::machine::SessionLog;
+use windlass::sessions::session_rows;
 
 use crate::command_error::CommandError;
 use crate::exit;
@@ -19,33 +18,29 @@ pub(super) async fn run(
     limit: usize,
 ) -> Result<ExitCode, CommandError> {
     let (mut text, mut any) = (String::new(), limit == 0);
-    let mut heads = store.list().take(limit);
-    while let Some(head) = heads.next().await {
+    let mut rows = session_rows(store).take(limit);
+    while let Some(row) = rows.next().await {
         any = true;
-        let head = match head {
-            Ok(head) => head,
+        let row = match row {
+            Ok(row) => row,
             // Report a damaged session, and list the others.
             Err(err) => {
                 say!("warning: {}", message(&err.to_string()));
                 continue;
             }
         };
-        let state = head.state.word();
         if as_json {
-            let row = json!({
-                "id": head.id, "opened": head.opened, "last": head.last, "workspace": head.workspace,
-                "title": head.title, "events": head.events, "state": state,
-            });
             text.push_str(&json_line(&row));
         } else {
-            let last = head.last.to_string();
-            let title = first_line(&head.title, 60);
+            let last = row.last.to_string();
+            let title = first_line(&row.title, 60);
             text.push_str(&format!(
-                "{}  {}  {:>6} events  {state:<11}  {title}  ({})\n",
-                head.id,
+                "{}  {}  {:>6} events  {:<11}  {title}  ({})\n",
+                row.id,
                 &last[..16],
-                head.events,
-                one_line(&head.workspace)
+                row.events,
+                row.state,
+                one_line(&row.workspace)
             ));
         }
     }

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
 use windlass::core::id::SessionId;
 use windlass::machine::SessionLog;
+use windlass::sessions::SalvageRow;
 
 use crate::command_error::CommandError;
 use crate::sanitize::one_line;
@@ -15,12 +15,9 @@ pub(super) fn run(
     id: &SessionId,
     as_json: bool,
 ) -> Result<ExitCode, CommandError> {
-    let salvaged = store.salvage(id)?;
+    let salvaged = SalvageRow::from(store.salvage(id)?);
     if as_json {
-        out::json(&json!({
-            "id": salvaged.id, "kept": salvaged.kept, "lost": salvaged.lost, "first_bad_line": salvaged.first_bad_line,
-            "original": salvaged.original, "rest": salvaged.rest,
-        }));
+        out::json(&salvaged);
         return Ok(exit::after_output(0));
     }
     let path = |path: &std::path::Path| one_line(&path.display().to_string());

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use windlass::core::event::{Event, EventKind};
-use windlass::core::id::CallId;
-use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
+use crate::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::CallId;
 
 /// Renders the events of a session one by one.
 #[derive(Default)]

@@ -1,16 +1,16 @@
 //! Exports a session as one self-contained HTML page without scripts, other files or network access. All text is escaped;
 //! calls and reasoning are collapsed.
 
-use windlass::core::event::{Event, EventKind};
-use windlass::core::id::{CallId, SessionId};
-use windlass::core::message::{ToolCall, ToolResult};
-use windlass::core::workspace::FileChange;
-use windlass::stats::Stats;
-use windlass::transcript::{
+use crate::stats::{Stats, total_lines};
+use crate::transcript::{
     Actor, LineBlock, Severity, Transcript, TranscriptLine, Visibility, describe_call,
 };
+use windlass_core::event::{Event, EventKind};
+use windlass_core::id::{CallId, SessionId};
+use windlass_core::message::{ToolCall, ToolResult};
+use windlass_core::workspace::FileChange;
 
-use crate::sanitize::plain;
+use crate::plain_text::plain;
 
 /// The media types of embedded images; others are only named.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -126,7 +126,7 @@ impl HtmlExport {
 
     pub(super) fn end(&mut self) -> String {
         let rest = self.close_calls();
-        let rows = crate::commands::stats::totals(&self.stats);
+        let rows = total_lines(&self.stats);
         let rows: String = rows
             .iter()
             .map(|(name, value)| format!("<tr><th>{name}</th><td>{value}</td></tr>\n"))

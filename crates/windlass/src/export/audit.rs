@@ -1,10 +1,10 @@
 //! Exports a session as an audit log: actor, action, rule and result of each event. Hashes and sizes replace the content,
 //! so that a reader can verify it without seeing it.
 
+use crate::transcript::{LineBlock, TranscriptLine};
 use serde_json::{Map, Value, json};
-use windlass::core::event::{Event, EventKind};
-use windlass::core::message::ToolCall;
-use windlass::transcript::{LineBlock, TranscriptLine};
+use windlass_core::event::{Event, EventKind};
+use windlass_core::message::ToolCall;
 
 /// The row of an event; `None` if the event is neither an action nor a decision.
 pub(super) fn row(event: &Event, line: &TranscriptLine<'_>) -> Option<Value> {
