@@ -40,6 +40,33 @@ impl ServiceParts {
     }
 }
 
+/// A file with uploaded bytes, which is deleted when it is dropped.
+pub(crate) struct Upload(PathBuf);
+
+impl Upload {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl ServiceParts {
+    /// Stores uploaded bytes in a private file.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Upload, Problem> {
+        let mut name = [0; 8];
+        getrandom::fill(&mut name).map_err(|err| Problem::new(ProblemCode::Internal, err.to_string()))?;
+        let name = u64::from_be_bytes(name);
+        let path = self.server_dir().join(format!("upload-{name:016x}"));
+        crate::private_file::write(&path, bytes)?;
+        Ok(Upload(path))
+    }
+}
+
 impl Service {
     /// Marks a session before work of it is logged.
     pub(crate) fn mark_work(&self, session: &SessionId, token: Option<&str>) -> Result<(), Problem> {

@@ -1,14 +1,13 @@
 //! Operations on kept runs and their changes: list, diff, patch, commit message, land and discard.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use windlass::core::event::EventKind;
 use windlass::core::id::{RunId, SessionId};
-use windlass::core::workspace::{Changes, FileChange, Files};
 use windlass::flags::{ContractFlags, RunFlags};
-use windlass::kept::{self, KeptRunMeta};
+use windlass::kept::{self, DiffReport, KeptRow, KeptRunMeta};
 
 use super::sessions::SessionParams;
 use super::{Bytes, Call, Done, Json, Method, Operation};
@@ -64,40 +63,6 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// A kept run.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct KeptItem {
-    pub name: String,
-    /// `running`, `kept` or `interrupted`.
-    pub state: String,
-    pub workspace: String,
-    pub session: String,
-    pub run: String,
-    /// The number of changed files.
-    pub files: usize,
-    /// The size of the copy in bytes.
-    pub bytes: u64,
-}
-
-impl KeptItem {
-    fn of(meta: &KeptRunMeta, busy: bool) -> Self {
-        let state = match (busy, meta.kept) {
-            (true, _) => "running",
-            (false, Some(_)) => "kept",
-            (false, None) => "interrupted",
-        };
-        Self {
-            name: meta.name.clone(),
-            state: state.to_owned(),
-            workspace: meta.root.display().to_string(),
-            session: meta.session.clone(),
-            run: meta.run.clone(),
-            files: meta.files,
-            bytes: meta.bytes,
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct KeptListParams {
@@ -106,15 +71,11 @@ struct KeptListParams {
     workspace: Option<String>,
 }
 
-async fn list(call: Call, params: KeptListParams) -> Result<Json<Vec<KeptItem>>, Problem> {
-    let all = kept::shelf(&call.service.0.places).list();
-    let shown = all.iter().filter(|(meta, busy)| {
-        let root = meta.root.display().to_string();
-        (*busy || meta.was_made())
-            && call.service.shows(&call.caller, &root)
-            && params.workspace.as_ref().is_none_or(|wanted| *wanted == root)
-    });
-    Ok(Json(shown.map(|(meta, busy)| KeptItem::of(meta, *busy)).collect()))
+async fn list(call: Call, params: KeptListParams) -> Result<Json<Vec<KeptRow>>, Problem> {
+    let root = params.workspace.as_deref().map(Path::new);
+    let mut kept = kept::status(&call.service.0.places, root).kept;
+    kept.retain(|row| call.service.shows(&call.caller, &row.root.display().to_string()));
+    Ok(Json(kept))
 }
 
 /// Parameters that name a kept run.
@@ -122,34 +83,6 @@ async fn list(call: Call, params: KeptListParams) -> Result<Json<Vec<KeptItem>>,
 #[serde(deny_unknown_fields)]
 struct KeptParams {
     name: String,
-}
-
-/// Changes of files.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct DiffReport {
-    pub session: SessionId,
-    /// The name of the kept run; absent if the changes have landed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
-    pub files: Vec<FileChange>,
-    /// Changes that cannot land, with the reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cannot_land: Vec<(String, String)>,
-    /// The number of ignored or generated paths that will not land.
-    #[serde(default)]
-    pub left_out: usize,
-}
-
-impl DiffReport {
-    fn of_kept(session: SessionId, name: String, changes: Changes) -> Self {
-        Self {
-            session,
-            kept: Some(name),
-            files: changes.files,
-            cannot_land: changes.cannot,
-            left_out: changes.left.len(),
-        }
-    }
 }
 
 /// Finds a kept run that the caller can see.
@@ -166,23 +99,22 @@ fn find(call: &Call, name: &str) -> Result<KeptRunMeta, Problem> {
     }
 }
 
-async fn changes(call: &Call, meta: &KeptRunMeta) -> Result<Changes, Problem> {
+/// The changes of a kept run.
+async fn kept_diff(call: &Call, meta: &KeptRunMeta) -> Result<DiffReport, Problem> {
     let settings = call.service.settings(Some(&meta.root))?;
     let root = Arc::new(open_root(&meta.root)?);
-    Ok(kept::changes_of(&settings, &root, meta).await?)
+    Ok(kept::diff(&settings, &root, Some(&meta.name)).await?)
 }
 
 async fn diff(call: Call, params: KeptParams) -> Result<Json<DiffReport>, Problem> {
     let meta = find(&call, &params.name)?;
-    let changes = changes(&call, &meta).await?;
-    let session = meta.session.parse()?;
-    Ok(Json(DiffReport::of_kept(session, meta.name, changes)))
+    Ok(Json(kept_diff(&call, &meta).await?))
 }
 
 async fn patch(call: Call, params: KeptParams) -> Result<Bytes, Problem> {
     let meta = find(&call, &params.name)?;
-    let changes = changes(&call, &meta).await?;
-    let text: String = changes.files.iter().filter_map(|file| file.diff.as_deref()).collect();
+    let report = kept_diff(&call, &meta).await?;
+    let text: String = report.files().iter().filter_map(|file| file.diff.as_deref()).collect();
     Ok(Bytes {
         name: Some(format!("{}.patch", meta.name)),
         ..Bytes::text("text/x-diff; charset=utf-8", text)
@@ -195,18 +127,14 @@ async fn session_diff(call: Call, params: SessionParams) -> Result<Json<DiffRepo
     if let Some(name) = &overview.kept
         && let Ok(meta) = find(&call, name)
     {
-        let changes = changes(&call, &meta).await?;
-        return Ok(Json(DiffReport::of_kept(host.id.clone(), meta.name, changes)));
+        return Ok(Json(kept_diff(&call, &meta).await?));
     }
     let settings = call.service.settings(Some(&host.workspace))?;
     let root = open_root(&host.workspace)?;
     let files = windlass::undo::changes_of_session(&settings, &root, &host.id).await?;
-    Ok(Json(DiffReport {
+    Ok(Json(DiffReport::Landed {
         session: host.id.clone(),
-        kept: None,
         files,
-        cannot_land: Vec::new(),
-        left_out: 0,
     }))
 }
 
@@ -266,22 +194,17 @@ async fn discard(call: Call, params: KeptParams) -> Result<Json<Done>, Problem> 
         }
         meta => meta?,
     };
-    let slot = kept::shelf(&call.service.0.places)
-        .open(&meta.name)
-        .map_err(|err| Problem::new(ProblemCode::Conflict, err.to_string()))?;
-    if slot.has_pending_landing() {
-        return Err(Problem::new(
-            ProblemCode::Conflict,
-            format!("{} has landed, but its landing is not in the log yet", meta.name),
-        )
-        .hint("free some disk space, then try again"));
-    }
-    slot.discard()
-        .map_err(|err| Problem::new(ProblemCode::Internal, err.to_string()))?;
+    let settings = call.service.settings(Some(&meta.root))?;
     let session: SessionId = meta.session.parse()?;
-    if let Ok(host) = call.service.any_host(&session).await {
-        let discarded = EventKind::Discarded { name: meta.name };
-        host.note(&call.service, discarded).await?;
+    let host = call.service.any_host(&session).await.ok();
+    // The deletion is logged in the session, so no run may have it open.
+    let _opening = match &host {
+        Some(host) => Some(host.opening.lock().await),
+        None => None,
+    };
+    kept::discard(&settings, &meta.name).await?;
+    if let Some(host) = &host {
+        host.events.ring.touch();
     }
     Ok(Json(Done {}))
 }

@@ -13,10 +13,11 @@ use windlass::core::clock::{Clock, Timestamp};
 use windlass::core::event::EventKind;
 use windlass::core::id::{RunId, SessionId};
 use windlass::core::runtime::RunMode;
-use windlass::core::store::{SessionHead, SessionStore};
+use windlass::core::store::SessionStore;
 use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files;
 use windlass::machine::SystemClock;
+use windlass::sessions::SessionRow;
 use windlass::{OpenRequest, SessionSelector, prepare, wire};
 
 use super::runs::{ImagePart, PromptQueued, QueuedItem, queue_prompt};
@@ -74,36 +75,6 @@ pub(super) fn operations() -> Vec<Operation> {
             fork,
         ),
     ]
-}
-
-/// A session in a list.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct SessionItem {
-    pub id: SessionId,
-    pub workspace: String,
-    /// The beginning of the first prompt.
-    pub title: String,
-    /// `new`, `running`, `waiting`, `paused`, `interrupted`, `closed`, `damaged`, or the outcome of the last run.
-    pub state: String,
-    pub opened: Timestamp,
-    /// The time of the last event.
-    pub last: Timestamp,
-    /// The number of durable events.
-    pub events: u64,
-}
-
-impl SessionItem {
-    fn of(head: SessionHead) -> Self {
-        Self {
-            state: head.state.word().to_owned(),
-            id: head.id,
-            workspace: head.workspace,
-            title: head.title,
-            opened: head.opened,
-            last: head.last,
-            events: head.events,
-        }
-    }
 }
 
 /// A session in detail.
@@ -255,7 +226,7 @@ struct ListParams {
     cursor: Option<String>,
 }
 
-async fn list(call: Call, params: ListParams) -> Result<Json<Page<SessionItem>>, Problem> {
+async fn list(call: Call, params: ListParams) -> Result<Json<Page<SessionRow>>, Problem> {
     let limit = page_limit(params.limit, PAGE, MAX_PAGE)?;
     let after = params.cursor.as_deref().map(read_cursor).transpose()?;
     let mut items = Vec::new();
@@ -272,7 +243,7 @@ async fn list(call: Call, params: ListParams) -> Result<Json<Page<SessionItem>>,
         if !fits {
             continue;
         }
-        items.push(SessionItem::of(head));
+        items.push(SessionRow::from(head));
         if items.len() > limit {
             break;
         }

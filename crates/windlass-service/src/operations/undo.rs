@@ -5,8 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::id::{CallId, RunId, SessionId};
-use windlass::core::workspace::FileChange;
-use windlass::undo::{UndoRequest, UndoTarget, plan_undo};
+use windlass::undo::{UndoOptions, UndoReport, UndoRequest, UndoTarget, plan_undo};
 
 use super::{Call, Json, Method, Operation, refuse_if_interrupted};
 use crate::access::Scope;
@@ -48,24 +47,36 @@ struct UndoParams {
     /// Only report what would change.
     #[serde(default)]
     dry_run: bool,
+    /// Skip files with conflicts.
+    #[serde(default)]
+    partly: bool,
+    /// Commit the undone changes, as a revert of the commits that the landings made.
+    #[serde(default)]
+    revert_commit: bool,
+}
+
+/// How an undo or a redo is applied.
+#[derive(Debug, Clone, Copy)]
+struct ApplyOptions {
+    dry_run: bool,
+    partly: bool,
+    revert_commit: bool,
 }
 
 /// The result of an undo or a redo.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct UndoReport {
-    pub session: SessionId,
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct UndoResult {
+    #[serde(flatten)]
+    pub report: UndoReport,
     /// The run that was undone, if it was exactly one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    pub files: Vec<FileChange>,
-    /// Commits that were made of the changes; they stay.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commits: Vec<String>,
-    /// False for a dry run.
-    pub applied: bool,
+    /// The commit that reverts the commits of the landings, if it was requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revert: Option<String>,
 }
 
-async fn undo(call: Call, params: UndoParams) -> Result<Json<UndoReport>, Problem> {
+async fn undo(call: Call, params: UndoParams) -> Result<Json<UndoResult>, Problem> {
     let target = match (params.run, params.call, params.to) {
         (None, None, None) => UndoTarget::LastRun,
         (Some(run), None, None) => UndoTarget::Run(run),
@@ -73,7 +84,12 @@ async fn undo(call: Call, params: UndoParams) -> Result<Json<UndoReport>, Proble
         (None, None, Some(to)) => UndoTarget::To(to),
         _ => return Err(Problem::invalid("use one of `run`, `call` and `to`")),
     };
-    apply(call, &params.session, &UndoRequest::Undo(target), params.dry_run).await
+    let options = ApplyOptions {
+        dry_run: params.dry_run,
+        partly: params.partly,
+        revert_commit: params.revert_commit,
+    };
+    apply(call, &params.session, &UndoRequest::Undo(target), options).await
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -83,18 +99,26 @@ struct RedoParams {
     /// Only report what would change.
     #[serde(default)]
     dry_run: bool,
+    /// Skip files with conflicts.
+    #[serde(default)]
+    partly: bool,
 }
 
-async fn redo(call: Call, params: RedoParams) -> Result<Json<UndoReport>, Problem> {
-    apply(call, &params.session, &UndoRequest::Redo, params.dry_run).await
+async fn redo(call: Call, params: RedoParams) -> Result<Json<UndoResult>, Problem> {
+    let options = ApplyOptions {
+        dry_run: params.dry_run,
+        partly: params.partly,
+        revert_commit: false,
+    };
+    apply(call, &params.session, &UndoRequest::Redo, options).await
 }
 
 async fn apply(
     call: Call,
     session: &SessionId,
     request: &UndoRequest,
-    dry_run: bool,
-) -> Result<Json<UndoReport>, Problem> {
+    options: ApplyOptions,
+) -> Result<Json<UndoResult>, Problem> {
     let host = call.service.host(&call.caller, session).await?;
     refuse_if_interrupted(&call, "read the last events of the session")?;
     let _opening = host.opening.lock().await;
@@ -105,23 +129,29 @@ async fn apply(
     let settings = call.service.settings(Some(&host.workspace))?;
     let root = Arc::new(open_root(&host.workspace)?);
     let planned = plan_undo(&settings, &root, Some(session), request).await?;
-    if let Some((path, why)) = planned.plan.conflicts.first() {
-        return Err(Problem::new(
-            ProblemCode::Conflict,
-            format!("nothing was changed, because of a conflict in `{path}`: {why}"),
-        )
-        .hint("resolve the conflict in the workspace, or undo single calls"));
-    }
-    let report = UndoReport {
-        session: session.clone(),
-        run: planned.run.clone(),
-        files: planned.files.clone(),
-        commits: planned.commits.clone(),
-        applied: !dry_run,
+    let report = planned.report(options.dry_run);
+    let run = planned.run.clone();
+    let wanted = UndoOptions {
+        partly: options.partly,
+        revert_commit: options.revert_commit,
     };
-    if !dry_run {
-        planned.apply(&settings, &root).await?;
-        host.events.ring.touch();
-    }
-    Ok(Json(report))
+    let revert = match options.dry_run {
+        true => None,
+        false => {
+            let conflicts = !report.conflicts.is_empty();
+            planned.check(&wanted).map_err(|err| match conflicts {
+                true => Problem::new(ProblemCode::Conflict, err.message())
+                    .hint("`dry_run` lists all conflicts; `partly` skips them"),
+                false => err.into(),
+            })?;
+            let applied = planned.apply(&settings, &root, &wanted).await?;
+            host.events.ring.touch();
+            applied.revert
+        }
+    };
+    Ok(Json(UndoResult {
+        report,
+        run,
+        revert,
+    }))
 }
