@@ -144,6 +144,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -7,12 +7,8 @@ use windlass_service::{Problem, ProblemCode, Service};
 
 use crate::access::COOKIE_NAME;
 
-/// Exchanges codes of login links for cookies.
-pub(crate) struct LoginLinks;
-
-impl LoginLinks {
-    /// Logs a browser in and sends it to the page.
-    pub(crate) fn login(&self, service: &Service, ticket: &str, secure: bool) -> Result<Response, Problem> {
+/// Logs a browser in and sends it to the page.
+pub(crate) fn log_in(service: &Service, ticket: &str, secure: bool) -> Result<Response, Problem> {
         let Some(cookie) = service.login(ticket)? else {
             return Err(Problem::new(
                 ProblemCode::Unauthorized,
@@ -30,5 +26,4 @@ impl LoginLinks {
         })?;
         headers.insert(SET_COOKIE, value);
         Ok(response)
-    }
 }

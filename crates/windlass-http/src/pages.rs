@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use windlass_service::{Problem, ProblemCode};
 
+use crate::logins::log_in;
 use crate::routes::{Parts, authorized, json_response, problem_response, query_pairs};
 
 /// The description of the interface; a test compares it with the table of operations.
@@ -21,9 +22,10 @@ pub(crate) async fn health() -> Response {
 pub(crate) async fn ready(State(parts): State<Parts>) -> Response {
     match parts.service.accepts_work() {
         Ok(()) => ([(CONTENT_TYPE, "application/json")], "{\"status\":\"ready\"}").into_response(),
-        Err(mut problem) => {
-            problem.status = StatusCode::SERVICE_UNAVAILABLE.as_u16();
-            problem_response(&problem)
+        Err(problem) => {
+            let mut response = problem_response(&problem);
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            response
         }
     }
 }
@@ -73,7 +75,7 @@ pub(crate) async fn login(State(parts): State<Parts>, RawQuery(query): RawQuery)
     let done = query_pairs(query.as_deref()).and_then(|pairs| {
         let ticket = pairs.iter().find(|(name, _)| name == "ticket");
         let ticket = ticket.map(|(_, ticket)| ticket.as_str()).unwrap_or_default();
-        parts.logins.login(&parts.service, ticket, parts.secure)
+        log_in(&parts.service, ticket, parts.secure)
     });
     match done {
         Ok(response) => response,

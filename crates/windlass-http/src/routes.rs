@@ -301,7 +301,7 @@ fn bytes_response(bytes: Bytes) -> Response {
 
 /// A problem as a reply (RFC 9457).
 pub(crate) fn problem_response(problem: &Problem) -> Response {
-    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(problem).unwrap_or_default();
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();

@@ -10,7 +10,6 @@ use windlass_service::Service;
 
 use crate::access::AccessRules;
 use crate::connections::serve_connections;
-use crate::logins::LoginLinks;
 use crate::rate_limit::RateLimits;
 use crate::routes::router;
 use crate::tls::{TlsFiles, acceptor};
@@ -103,7 +102,6 @@ pub struct HttpServer {
 pub(crate) struct ServerParts {
     pub(crate) service: Service,
     pub(crate) access: AccessRules,
-    pub(crate) logins: LoginLinks,
     pub(crate) rates: RateLimits,
     /// Cookies are sent over TLS only.
     pub(crate) secure: bool,
@@ -125,7 +123,6 @@ impl HttpServer {
         let secure = tls.is_some();
         let parts = ServerParts {
             access: AccessRules::new(&options, address, secure),
-            logins: LoginLinks,
             rates: RateLimits::new(options.requests_per_second),
             secure: secure || options.behind_proxy,
             service,

@@ -293,6 +293,7 @@ fn net_is_within(wanted: &str, limit: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -78,16 +78,17 @@ impl Service {
             let service = self.clone();
             self.0.tasks.spawn(async move {
                 let ran = service.run_queue(&session).await;
-                service.end_session(&session, ran);
+                service.end_session(&session, ran).await;
             });
         }
     }
 
-    fn end_session(&self, session: &SessionId, ran: Result<(), Problem>) {
+    async fn end_session(&self, session: &SessionId, ran: Result<(), Problem>) {
         if let Err(problem) = ran {
             let text = format!("session {session}: {}", problem.detail);
             self.0.options.notices.warn(&text);
         }
+        self.unmark_work(session).await;
         self.0.scheduler.finish(session);
         self.start_waiting();
     }
@@ -210,7 +211,7 @@ impl Service {
                 Ok(true) => service.run_queue(&session).await,
                 other => other.map(drop),
             };
-            service.end_session(&session, ran);
+            service.end_session(&session, ran).await;
         });
         match first.await {
             Ok(begun) => begun,

@@ -246,15 +246,6 @@ impl SessionHost {
         Ok(true)
     }
 
-    /// Appends an event that belongs to no run.
-    pub(crate) async fn note(&self, service: &Service, event: EventKind) -> Result<(), Problem> {
-        self.between_runs(service, |session| async move {
-            session.note(event).await?;
-            Ok(())
-        })
-        .await
-    }
-
     /// Starts the conversation anew.
     pub(crate) async fn clear_conversation(&self, service: &Service) -> Result<(), Problem> {
         self.between_runs(service, |session| async move {

@@ -318,6 +318,7 @@ impl Drop for KeyInUse {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

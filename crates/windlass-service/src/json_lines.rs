@@ -165,6 +165,7 @@ pub(crate) async fn write_message(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -62,7 +62,7 @@ fn start(store: &Arc<SessionLog>) -> Option<Arc<WatchedLogs>> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let fd = inotify::init(flags).ok()?;
     let watched = Arc::new(WatchedLogs {
-        inotify: AsyncFd::new(fd).ok()?,
+        inotify: AsyncFd::register(fd).ok()?,
         hosts: Mutex::default(),
     });
     let (weak, store) = (Arc::downgrade(&watched), Arc::downgrade(store));

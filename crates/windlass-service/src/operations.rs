@@ -326,7 +326,7 @@ fn request_text(name: &str, input: &Input) -> String {
 
 /// A page of a list.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Page<T> {
+pub(crate) struct Page<T> {
     pub items: Vec<T>,
     /// Pass it as `cursor` to get the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -335,7 +335,7 @@ pub struct Page<T> {
 
 /// An empty result.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Done {}
+pub(crate) struct Done {}
 
 /// Parameters of an operation without any.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -355,6 +355,7 @@ pub(crate) fn refuse_if_interrupted(call: &Call, check: &str) -> Result<(), Prob
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

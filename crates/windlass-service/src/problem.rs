@@ -4,43 +4,102 @@
 //! use windlass_service::{Problem, ProblemCode};
 //!
 //! let problem = Problem::new(ProblemCode::NotFound, "there is no session `x`").hint("list the sessions");
-//! assert_eq!(problem.status, 404);
+//! assert_eq!(problem.code.status(), 404);
 //! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use strum::{IntoStaticStr, VariantNames};
+use strum::{EnumString, IntoStaticStr};
 use windlass::core::id::IdError;
 use windlass::core::store::{StoreError, StoreErrorKind};
 use windlass::engine::EngineError;
 use windlass::{Error, ErrorKind};
 
 /// An error that a caller of an operation receives.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(into = "ProblemBody", from = "ProblemBody")]
 pub struct Problem {
-    /// A URI that names the kind of problem: `urn:windlass:problem:` and the code.
-    #[serde(rename = "type")]
-    pub uri: String,
-    /// The kind of problem in a few words.
-    pub title: String,
-    /// The HTTP status.
-    pub status: u16,
+    pub code: ProblemCode,
     /// What happened.
     pub detail: String,
     /// What the caller can do next.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// Seconds after which a retry can succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
     /// Further facts, by name.
+    facts: Option<Box<Map<String, Value>>>,
+}
+
+/// A problem as it is sent.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+struct ProblemBody {
+    /// A URI that names the kind of problem: `urn:windlass:problem:` and the code.
+    #[serde(rename = "type")]
+    uri: String,
+    /// The kind of problem in a few words.
+    #[serde(default)]
+    title: String,
+    /// The HTTP status.
+    #[serde(default)]
+    status: u16,
+    /// What happened.
+    #[serde(default)]
+    detail: String,
+    /// What the caller can do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    /// Seconds after which a retry can succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+    /// Further facts, by name.
     #[serde(flatten)]
-    pub facts: Map<String, Value>,
+    facts: Map<String, Value>,
+}
+
+const URI: &str = "urn:windlass:problem:";
+
+impl From<Problem> for ProblemBody {
+    fn from(problem: Problem) -> Self {
+        Self {
+            uri: format!("{URI}{}", problem.code.word()),
+            title: problem.code.title().to_owned(),
+            status: problem.code.status(),
+            detail: problem.detail,
+            hint: problem.hint,
+            retry_after: problem.retry_after,
+            facts: problem.facts.map(|facts| *facts).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<ProblemBody> for Problem {
+    fn from(body: ProblemBody) -> Self {
+        let code = body.uri.strip_prefix(URI).and_then(|word| word.parse().ok());
+        Self {
+            // A later version may have further codes.
+            code: code.unwrap_or(ProblemCode::Internal),
+            detail: body.detail,
+            hint: body.hint,
+            retry_after: body.retry_after,
+            facts: (!body.facts.is_empty()).then(|| Box::new(body.facts)),
+        }
+    }
+}
+
+impl JsonSchema for Problem {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        ProblemBody::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        ProblemBody::json_schema(generator)
+    }
 }
 
 /// The kinds of problems. Each has one HTTP status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProblemCode {
     /// A parameter is missing, unknown or has the wrong type.
@@ -135,13 +194,11 @@ impl Problem {
     /// A problem of this kind; `detail` says what happened.
     pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self {
-            uri: format!("urn:windlass:problem:{}", code.word()),
-            title: code.title().to_owned(),
-            status: code.status(),
+            code,
             detail: detail.into(),
             hint: None,
             retry_after: None,
-            facts: Map::new(),
+            facts: None,
         }
     }
 
@@ -167,14 +224,15 @@ impl Problem {
     /// Adds a fact.
     #[must_use]
     pub fn fact(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.facts.insert(name.to_owned(), value.into());
+        let facts = self.facts.get_or_insert_default();
+        facts.insert(name.to_owned(), value.into());
         self
     }
 
     /// Whether the problem is of this kind.
     #[must_use]
     pub fn is(&self, code: ProblemCode) -> bool {
-        self.uri.strip_prefix("urn:windlass:problem:") == Some(code.word())
+        self.code == code
     }
 }
 
@@ -259,6 +317,7 @@ impl From<std::io::Error> for Problem {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -202,6 +202,7 @@ impl QueuedOptions {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

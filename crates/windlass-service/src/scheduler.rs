@@ -176,6 +176,7 @@ pub(crate) fn shutting_down() -> Problem {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -305,6 +305,7 @@ fn caller_of(token: &Token) -> Caller {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -270,7 +270,7 @@ fn list_tokens(tokens: &Value) {
 
 impl From<Problem> for CommandError {
     fn from(problem: Problem) -> Self {
-        let code = match problem.status {
+        let code = match problem.code.status() {
             400..=499 => exit::USAGE,
             _ => exit::FAILED,
         };

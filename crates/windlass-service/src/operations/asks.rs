@@ -42,7 +42,7 @@ pub(super) fn operations() -> Vec<Operation> {
 
 /// An open ask with its session.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct OpenAsk {
+pub(crate) struct OpenAsk {
     pub session: SessionId,
     pub workspace: String,
     #[serde(flatten)]
@@ -119,7 +119,7 @@ impl AnswerParams {
 
 /// An answer that is in the log.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Answered {
+pub(crate) struct Answered {
     pub session: SessionId,
     pub ask: AskId,
 }

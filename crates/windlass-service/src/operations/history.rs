@@ -100,7 +100,7 @@ struct EventsParams {
 
 /// A page of events.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct EventPage {
+pub(crate) struct EventPage {
     #[schemars(with = "Vec<Event>")]
     pub events: Vec<Box<RawValue>>,
     /// Pass it as `after` to read on; absent at the end of the log.
@@ -150,7 +150,7 @@ async fn events(call: Call, params: EventsParams) -> Result<Json<EventPage>, Pro
 
 /// A message of the conversation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct ConversationMessage {
+pub(crate) struct ConversationMessage {
     /// The number of the event of the message; absent for a summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -161,7 +161,7 @@ pub struct ConversationMessage {
 
 /// The conversation as the model sees it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     pub messages: Vec<ConversationMessage>,
     /// The notes of the session.
     pub notes: String,
@@ -206,7 +206,7 @@ fn check_at(at: Option<u64>, last: u64) -> Result<(), Problem> {
 
 /// A decision of the permission gate.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct GateDecision {
+pub(crate) struct GateDecision {
     pub seq: u64,
     pub call: CallId,
     /// The name of the tool, if the call started.
@@ -275,7 +275,7 @@ async fn decisions(call: Call, params: SessionAtParams) -> Result<Json<Vec<GateD
 
 /// A file that a session changed.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RecordedFile {
+pub(crate) struct RecordedFile {
     pub path: String,
     pub image: Image,
     /// The number of the event that recorded it.
@@ -286,7 +286,7 @@ pub struct RecordedFile {
 
 /// The files that a session changed. All other files of the workspace are not recorded.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RecordedFileList {
+pub(crate) struct RecordedFileList {
     pub files: Vec<RecordedFile>,
     pub last_seq: u64,
 }

@@ -158,7 +158,7 @@ struct LandParams {
 
 /// A run that was started.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RunStarted {
+pub(crate) struct RunStarted {
     pub session: SessionId,
     pub run: RunId,
 }

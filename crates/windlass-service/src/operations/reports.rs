@@ -269,7 +269,7 @@ struct StatsParams {
 
 /// Statistics.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct StatsReport {
+pub(crate) struct StatsReport {
     #[serde(flatten)]
     pub stats: Stats,
     /// The rows, if a grouping was requested.
@@ -343,7 +343,7 @@ struct ModelsParams {
 
 /// Vendors and models.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ModelList {
+pub(crate) struct ModelList {
     pub vendors: Vec<VendorRow>,
     pub models: Vec<KnownModel>,
 }
@@ -400,7 +400,7 @@ async fn explain(call: Call, params: ExplainParams) -> Result<Json<PolicyExplana
 
 /// The workspaces of a server.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct WorkspaceList {
+pub(crate) struct WorkspaceList {
     /// The directories in which workspaces may be.
     pub roots: Vec<PathBuf>,
     /// The workspaces that have sessions.

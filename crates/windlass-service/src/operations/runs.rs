@@ -98,7 +98,7 @@ pub(super) fn operations() -> Vec<Operation> {
 /// An image of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ImagePart {
+pub(crate) struct ImagePart {
     /// The MIME type, such as `image/png`.
     pub media_type: String,
     /// The bytes in base64.
@@ -107,7 +107,7 @@ pub struct ImagePart {
 
 /// A prompt in the queue of a session.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct QueuedItem {
+pub(crate) struct QueuedItem {
     /// The number of its event, which identifies it.
     pub seq: u64,
     pub prompt: String,
@@ -136,7 +136,7 @@ impl QueuedItem {
 /// A prompt that was accepted. Its run begins with a `run_started` event that has this number in `queued`; a prompt for the
 /// run in progress arrives with a `said` event that has it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct PromptQueued {
+pub(crate) struct PromptQueued {
     pub session: SessionId,
     /// The number of the `queued` event.
     pub queued: u64,
@@ -362,7 +362,7 @@ struct ResumeParams {
 
 /// A run that was resumed, or the prompt that continues a kept run.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RunResumed {
+pub(crate) struct RunResumed {
     pub session: SessionId,
     /// The run that goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -425,7 +425,7 @@ async fn resume(call: Call, params: ResumeParams) -> Result<Json<RunResumed>, Pr
 
 /// The number of runs that were cancelled.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Stopped {
+pub(crate) struct Stopped {
     pub runs: usize,
 }
 

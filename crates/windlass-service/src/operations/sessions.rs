@@ -79,7 +79,7 @@ pub(super) fn operations() -> Vec<Operation> {
 
 /// A session in detail.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct SessionDetail {
+pub(crate) struct SessionDetail {
     pub id: SessionId,
     pub workspace: String,
     /// `idle`, `queued` (it waits for its turn), `running`, `waiting` (for an answer), `paused` or `interrupted`.
@@ -104,7 +104,7 @@ pub struct SessionDetail {
 
 /// The open run of a session.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct OpenRunItem {
+pub(crate) struct OpenRunItem {
     pub id: RunId,
     pub prompt: String,
     pub iteration: u32,
@@ -135,7 +135,7 @@ struct CreateParams {
 
 /// A new session.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct SessionCreated {
+pub(crate) struct SessionCreated {
     pub id: SessionId,
     pub workspace: String,
     /// The queued prompt, if the request had one.

@@ -47,7 +47,7 @@ pub(super) fn operations() -> Vec<Operation> {
 
 /// A one-time login link.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct LoginLink {
+pub(crate) struct LoginLink {
     /// The path and query of the link on this server.
     pub path: String,
 }
@@ -61,7 +61,7 @@ async fn login(call: Call, _: NoParams) -> Result<Json<LoginLink>, Problem> {
 
 /// A token in the list.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct TokenItem {
+pub(crate) struct TokenItem {
     #[serde(flatten)]
     pub token: Token,
     /// The amount that its runs spent, in US dollars.
@@ -94,7 +94,7 @@ struct AddParams {
 
 /// A new token with its secret.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct TokenAdded {
+pub(crate) struct TokenAdded {
     pub name: String,
     /// Send it as `Authorization: Bearer SECRET`.
     pub secret: String,

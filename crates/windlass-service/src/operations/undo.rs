@@ -65,7 +65,7 @@ struct ApplyOptions {
 
 /// The result of an undo or a redo.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct UndoResult {
+pub(crate) struct UndoResult {
     #[serde(flatten)]
     pub report: UndoReport,
     /// The run that was undone, if it was exactly one.
