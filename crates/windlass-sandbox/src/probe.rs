@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::helper::Helper;
-use crate::session::{SandboxError, SandboxSession, Standard};
+use crate::session::{Ended, SandboxError, SandboxSession, Standard};
 use crate::spec::{Access, Spec, Tier};
 
 /// The timeout for the test command, which does nothing.
@@ -78,7 +78,20 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
         scratch,
         ..Spec::around(folder.to_owned())
     };
-    let session = SandboxSession::open(helper, &spec)?.session;
+    let opened = SandboxSession::open(helper, &spec)?;
+    let ended = run_true(&opened.session, folder);
+    opened.close();
+    let status = ended?.status;
+    match status.success() {
+        true => Ok(()),
+        false => Err(SandboxError::Unavailable(format!(
+            "a test command failed in the sandbox: {status}"
+        ))),
+    }
+}
+
+/// Runs a command that does nothing.
+fn run_true(session: &SandboxSession, folder: &Path) -> Result<Ended, SandboxError> {
     let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
         let file = std::fs::File::options()
             .read(true)
@@ -101,15 +114,9 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
         Err(SandboxError::Gone(
             "the test command did not end in time".to_owned(),
         ))
-    })?;
+    });
     drop(child);
-    match ended.status.success() {
-        true => Ok(()),
-        false => Err(SandboxError::Unavailable(format!(
-            "a test command failed in the sandbox: {}",
-            ended.status
-        ))),
-    }
+    ended
 }
 
 #[cfg(test)]

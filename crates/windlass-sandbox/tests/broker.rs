@@ -15,7 +15,7 @@ use std::process::Stdio;
 use lab::{READ_ONLY_LINE, check_pause, helper, run, wait_until};
 use windlass_sandbox::{
     Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, SandboxSession, SignalBarrier,
-    Spec, Standard, Tier, Tree, Within,
+    Spec, Standard, StartedHelper, Tier, Tree, Within,
 };
 
 mod lab;
@@ -485,8 +485,11 @@ fn the_helpers_argument_alone_makes_no_helper() {
 #[test]
 fn a_closed_session_leaves_no_process_to_reap() {
     let lab = BrokerLab::new(Net::Off);
-    lab.check("echo done", 0, "done");
-    // Closing waits for the helper. Children of this process have its id as their parent.
+    let opened = SandboxSession::open(&helper(), &lab.spec).unwrap();
+    run(&opened.session, &lab.base.join("copy"), "echo done");
+    opened.close();
+    drop(StartedHelper::spawn(&helper()).unwrap());
+    // Both wait for the helper. Children of this process have its id as their parent.
     let own = format!("PPid:\t{}\n", std::process::id());
     let children = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
