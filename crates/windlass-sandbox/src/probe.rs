@@ -1,6 +1,7 @@
 //! Finds out which sandbox tiers this machine supports, by running a command in each.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::helper::Helper;
@@ -56,13 +57,17 @@ pub fn landlock_version() -> u32 {
 }
 
 /// Returns whether another mount covers a part of `/proc`, as in a container. The kernel then refuses to mount a new
-/// `/proc`, so commands see the processes of the container in the existing one.
+/// `/proc`, so commands see the processes of the container in the existing one. The mounts are read once: a container
+/// has its masks before any process starts in it, and each run asks several times.
 #[must_use]
 pub fn proc_is_masked() -> bool {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .any(is_mask)
+    static MASKED: OnceLock<bool> = OnceLock::new();
+    *MASKED.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        text.lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .any(is_mask)
+    })
 }
 
 fn is_mask(mount: &str) -> bool {
