@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use lab::{READ_ONLY_LINE, check_pause, helper, run, wait_until};
 use windlass_sandbox::{
@@ -487,9 +488,12 @@ fn a_closed_session_leaves_no_process_to_reap() {
     let lab = BrokerLab::new(Net::Off);
     let opened = SandboxSession::open(&helper(), &lab.spec).unwrap();
     run(&opened.session, &lab.base.join("copy"), "echo done");
-    opened.close();
+    drop(opened.session);
+    // On a busy machine the helper may need longer than a caller waits.
+    opened.exit.wait_within(Duration::from_secs(10));
+    assert!(opened.exit.is_over());
     drop(StartedHelper::spawn(&helper()).unwrap());
-    // Both wait for the helper. Children of this process have its id as their parent.
+    // Both helpers were reaped. Children of this process have its id as their parent.
     let own = format!("PPid:\t{}\n", std::process::id());
     let children = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
