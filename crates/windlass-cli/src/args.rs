@@ -28,12 +28,18 @@ pub(crate) use self::sessions::{
 /// Run any coding agent under one enforced contract.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, max_term_width = 100)]
-pub(crate) struct Cli {
+pub(crate) struct Cli<C: Subcommand = CliCommand> {
     /// Append a developer log to this file [default: none; filter: `WINDLASS_LOG`]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
     #[command(subcommand)]
-    pub(crate) command: Option<CliCommand>,
+    pub(crate) command: Option<C>,
+}
+
+/// The command that scripts start most often, alone.
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(RunArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -560,7 +566,25 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches_from(expand_print_flag(std::env::args_os()))?)
+    parse_words(expand_print_flag(std::env::args_os()))
+}
+
+fn parse_words(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    match parse_run(&words) {
+        Some(cli) => Ok(cli),
+        None => <Cli>::from_arg_matches(&command().try_get_matches_from(words)?),
+    }
+}
+
+/// Parses a valid `run`. Building the definitions of all commands takes longer than all other work on the command line.
+/// Errors and help texts need all of them, so they give `None` here.
+fn parse_run(words: &[OsString]) -> Option<Cli> {
+    if words.get(1)? != "run" {
+        return None;
+    }
+    let Cli { log_file, command } = Cli::<RunCommand>::try_parse_from(words).ok()?;
+    let command = command.map(|RunCommand::Run(args)| CliCommand::Run(args));
+    Some(Cli { log_file, command })
 }
 
 /// Expands a leading `-p` to `run --quiet`.
@@ -577,7 +601,7 @@ fn expand_print_flag(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 /// Builds the clap command, with a help text that lists the commands by group.
 pub(crate) fn command() -> clap::Command {
-    let command = Cli::command();
+    let command = <Cli>::command();
     let about = |name: &str| match command.find_subcommand(name) {
         Some(known) => known.get_about().map(ToString::to_string),
         None => Some("Print this message or the help of a command".to_owned()),
@@ -604,6 +628,45 @@ mod tests {
     #[test]
     fn the_clap_definition_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_is_parsed_as_among_all_commands() {
+        let check = |line: &[&str], alone: bool| {
+            let words: Vec<OsString> = std::iter::once(&"windlass")
+                .chain(line)
+                .map(OsString::from)
+                .collect();
+            assert_eq!(parse_run(&words).is_some(), alone, "{line:?}");
+            let all = command().try_get_matches_from(&words);
+            let all = all.and_then(|found| <Cli>::from_arg_matches(&found));
+            let text = |parsed: Result<Cli, clap::Error>| match parsed {
+                Ok(cli) => format!("{cli:?}"),
+                Err(err) => err.to_string(),
+            };
+            assert_eq!(text(parse_words(words)), text(all), "{line:?}");
+        };
+        check(&["run", "fix it"], true);
+        check(
+            &[
+                "run",
+                "--log-file",
+                "log",
+                "-m",
+                "x/y",
+                "--in-place",
+                "fix",
+                "it",
+            ],
+            true,
+        );
+        check(&["run", "--", "--help"], true);
+        check(&["run", "--help"], false);
+        check(&["run", "--no-such-flag"], false);
+        check(&["--log-file", "log", "run", "fix it"], false);
+        check(&["runs"], false);
+        check(&["status"], false);
+        check(&[], false);
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn clap_accepts_every_command_in_the_docs() {
     for path in paths {
         for command in commands(&std::fs::read_to_string(&path).unwrap()) {
             count += 1;
-            if let Err(err) = Cli::try_parse_from(words(&command)) {
+            if let Err(err) = <Cli>::try_parse_from(words(&command)) {
                 wrong.push(format!("{}: {command}\n{err}", path.display()));
             }
         }

@@ -40,7 +40,9 @@ use windlass::model;
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::transcript::first_line;
-use windlass::{OpenRequest, OpenedSession, Prepared, options_for, resume_options, saved_plan};
+use windlass::{
+    OpenRequest, OpenedSession, PendingTools, Prepared, options_for, resume_options, saved_plan,
+};
 
 /// An open session with its view and its terminal.
 pub(crate) struct InteractiveSession {
@@ -63,12 +65,13 @@ pub(crate) struct InteractiveSession {
 
 /// Checks flags and settings, so that errors are found before a session is opened.
 pub(crate) fn prepare(flags: &RunFlags) -> Result<Prepared, CommandError> {
+    let tools = PendingTools::build();
     let root = process::open_workspace(flags.agent.cd.as_deref())?;
     let mut settings = process::load_settings(Some(root.root()))?;
     if ask_about(&settings, root.root())? {
         settings = process::load_settings(Some(root.root()))?;
     }
-    Ok(windlass::prepare(root, settings, flags)?)
+    Ok(windlass::prepare_with(tools, root, settings, flags)?)
 }
 
 /// Prepares a landing, which needs no agent.

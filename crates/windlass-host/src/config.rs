@@ -260,12 +260,26 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     let letters = typed.chars().count();
     known
         .into_iter()
-        // The edit distance is at least the difference in length, which is cheaper to compute.
+        // Both are lower bounds of the edit distance that are cheaper to compute.
         .filter(|name| name.chars().count().abs_diff(letters) <= far)
+        .filter(|name| least_edits(&typed, name) <= far)
         .map(|name| (strsim::damerau_levenshtein(&typed, name), name))
         .filter(|(distance, _)| *distance <= far)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+/// Returns a lower bound of the edit distance: one edit changes how often letters occur by at most two. Only ASCII is
+/// counted.
+fn least_edits(one: &str, other: &str) -> usize {
+    let mut surplus = [0_i32; 128];
+    for (text, count) in [(one, 1), (other, -1)] {
+        for byte in text.bytes().filter(u8::is_ascii) {
+            surplus[usize::from(byte)] += count;
+        }
+    }
+    let changed: u32 = surplus.iter().map(|count| count.unsigned_abs()).sum();
+    changed.div_ceil(2) as usize
 }
 
 /// Returns the administrator's files below a directory, in ascending precedence: `config.toml`, then `conf.d/*.toml`.

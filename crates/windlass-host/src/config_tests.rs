@@ -287,6 +287,12 @@ fn places_follow_xdg() {
 }
 
 proptest! {
+    /// A wrong bound would hide suggestions.
+    #[test]
+    fn the_bound_is_at_most_the_edit_distance(one in "[a-dé-]{0,8}", other in "[a-dé-]{0,8}") {
+        prop_assert!(least_edits(&one, &other) <= strsim::damerau_levenshtein(&one, &other));
+    }
+
     #[test]
     fn no_text_makes_the_parser_panic(text in "[\\[\\]\\.a-z=\"'\\{\\}, \\n\\t0-9#é\u{1b}]{0,60}") {
         let _ = layers(&text);

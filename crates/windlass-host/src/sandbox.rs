@@ -22,12 +22,14 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use tokio::task::AbortHandle;
 pub use windlass_sandbox::Tier;
 pub use windlass_sandbox::Tree;
 use windlass_sandbox::{
-    AGENT_HOME, AgentView, Listener, OpenedSandbox, SandboxSession, Spec, Within,
+    AGENT_HOME, AgentView, HelperExit, Listener, OpenedSandbox, REAP_TIMEOUT, SandboxSession, Spec,
+    StartedHelper, Within,
 };
 
 pub use self::agent::{AgentPlan, HomeFile};
@@ -53,6 +55,29 @@ pub struct Sandbox {
     state: Mutex<SandboxState>,
     /// The tier that this machine supports, shared by all sandboxes of the plan.
     found: Arc<OnceLock<Tier>>,
+    /// Shared by all sandboxes of the plan.
+    exiting: Arc<ExitingHelpers>,
+}
+
+/// Helpers of closed sandboxes, which exit beside other work. Dropping it waits for them.
+#[derive(Debug, Default)]
+struct ExitingHelpers(Mutex<Vec<HelperExit>>);
+
+impl ExitingHelpers {
+    fn add(&self, exit: HelperExit) {
+        let mut all = self.0.lock();
+        all.retain(|exit| !exit.is_over());
+        all.push(exit);
+    }
+}
+
+impl Drop for ExitingHelpers {
+    fn drop(&mut self) {
+        let until = Instant::now() + REAP_TIMEOUT;
+        for exit in self.0.get_mut().drain(..) {
+            exit.wait_within(until.saturating_duration_since(Instant::now()));
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -111,10 +136,15 @@ pub(crate) struct OpenSandbox {
     tree_at: Option<PathBuf>,
     /// The copy that commands of in-place runs work on.
     copy: Option<Arc<dyn CommandTree>>,
+    exit: Option<HelperExit>,
+    exiting: Arc<ExitingHelpers>,
 }
 
 impl Drop for OpenSandbox {
     fn drop(&mut self) {
+        if let Some(exit) = self.exit.take() {
+            self.exiting.add(exit);
+        }
         if let Some(proxy) = &self.proxy {
             proxy.abort();
         }
@@ -141,6 +171,7 @@ impl Sandbox {
             for_checks: false,
             state: Mutex::default(),
             found: Arc::default(),
+            exiting: Arc::default(),
         }
     }
 
@@ -153,6 +184,7 @@ impl Sandbox {
             tree,
             agent_home: self.agent_home.clone(),
             found: Arc::clone(&self.found),
+            exiting: Arc::clone(&self.exiting),
             ..Self::new(plan, helper, env, self.make_copy)
         }
     }
@@ -250,7 +282,7 @@ impl Sandbox {
             journal: None,
             ..self.spec(tier, &TreePlan::default())
         };
-        SandboxSession::open(&self.helper, &bare).map(drop)
+        SandboxSession::open(&self.helper, &bare).map(OpenedSandbox::close)
     }
 
     fn known_tier(&self) -> Option<Tier> {
@@ -375,7 +407,10 @@ impl Sandbox {
         let layered = matches!(self.tree.tree, Some(Tree::Layered { .. }));
         let (tier, (opened, tree_at, copy)) = self.first_available(from, |tier| match tier {
             Tier::Namespaces => {
-                let opened = SandboxSession::open(&self.helper, &self.spec(tier, &self.tree));
+                // The program of the helper loads while the specification is made.
+                let opened = StartedHelper::spawn(&self.helper).and_then(|helper| {
+                    SandboxSession::open_in(helper, &self.spec(tier, &self.tree))
+                });
                 // Without namespaces no overlay can be mounted at the workspace's path; the caller may use a copy
                 // instead.
                 let opened = opened.map_err(|why| match why {
@@ -402,6 +437,7 @@ impl Sandbox {
             session,
             listener,
             tree,
+            exit,
         } = opened;
         let refused = RefusedHosts::default();
         let mut env = without_proxies(&self.env, &self.plan.net);
@@ -428,6 +464,8 @@ impl Sandbox {
             workspace,
             tree_at,
             copy,
+            exit: Some(exit),
+            exiting: Arc::clone(&self.exiting),
         })
     }
 

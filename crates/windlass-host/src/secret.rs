@@ -197,15 +197,15 @@ impl Secrets {
         let words = values.iter().map(Secret::expose);
         // This kind is the fastest to build, and each start builds one.
         let kind = Some(AhoCorasickKind::NoncontiguousNFA);
-        let known = AhoCorasick::builder()
-            .kind(kind)
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(words);
+        let build = || {
+            AhoCorasick::builder()
+                .kind(kind)
+                .match_kind(MatchKind::LeftmostLongest)
+                .build(words)
+        };
         // Building fails only for more text than fits into memory.
-        Self {
-            known: known.ok().filter(|_| !values.is_empty()),
-            values,
-        }
+        let known = (!values.is_empty()).then(|| build().ok()).flatten();
+        Self { values, known }
     }
 
     /// Returns the ranges to redact, in order and without overlaps.

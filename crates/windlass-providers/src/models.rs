@@ -28,6 +28,15 @@ pub fn model_rows() -> impl Iterator<Item = ModelRow> {
     TABLE.lines().filter_map(parse)
 }
 
+/// Iterates over the names of a vendor's models. Parses no other fields.
+pub fn model_names(vendor: &str) -> impl Iterator<Item = &'static str> {
+    let name = move |line: &'static str| {
+        let rest = line.strip_prefix(vendor)?.strip_prefix(',')?;
+        rest.split(',').next()
+    };
+    TABLE.lines().filter_map(name)
+}
+
 /// Returns the date of the table, as `YYYY-MM-DD`.
 #[must_use]
 pub fn table_date() -> &'static str {
@@ -119,6 +128,15 @@ fn matches_model(name: &str, model: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_names_of_a_vendor_are_those_of_its_rows() {
+        for vendor in ["anthropic", "openai", "unknown", ""] {
+            let rows = model_rows().filter(|row| row.vendor == vendor);
+            let names: Vec<&str> = rows.map(|row| row.name).collect();
+            assert_eq!(model_names(vendor).collect::<Vec<_>>(), names);
+        }
+    }
 
     #[track_caller]
     fn check(vendor: &str, model: &str, input: Option<u64>) {

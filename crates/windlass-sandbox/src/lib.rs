@@ -36,8 +36,8 @@ pub use inside::shares_memory;
 pub use probe::{Offer, landlock_version, probe, proc_is_masked};
 pub use reap::reap_within;
 pub use session::{
-    AgentView, Ended, Listener, OpenedSandbox, SandboxError, SandboxSession, SandboxedChild,
-    Standard, TreeBorrower, Within,
+    AgentView, Ended, HelperExit, Listener, OpenedSandbox, REAP_TIMEOUT, SandboxError,
+    SandboxSession, SandboxedChild, Standard, StartedHelper, TreeBorrower, Within,
 };
 pub use spec::{
     AGENT_HOME, Access, AgentHome, Limits, LimitsHit, NO_LAYERS, Net, OverlayDir, PRIVATE,

@@ -1,10 +1,11 @@
 //! Finds out which sandbox tiers this machine supports, by running a command in each.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::helper::Helper;
-use crate::session::{SandboxError, SandboxSession, Standard};
+use crate::session::{Ended, SandboxError, SandboxSession, Standard};
 use crate::spec::{Access, Spec, Tier};
 
 /// The timeout for the test command, which does nothing.
@@ -56,13 +57,17 @@ pub fn landlock_version() -> u32 {
 }
 
 /// Returns whether another mount covers a part of `/proc`, as in a container. The kernel then refuses to mount a new
-/// `/proc`, so commands see the processes of the container in the existing one.
+/// `/proc`, so commands see the processes of the container in the existing one. The mounts are read once: a container
+/// has its masks before any process starts in it, and each run asks several times.
 #[must_use]
 pub fn proc_is_masked() -> bool {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .any(is_mask)
+    static MASKED: OnceLock<bool> = OnceLock::new();
+    *MASKED.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        text.lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .any(is_mask)
+    })
 }
 
 fn is_mask(mount: &str) -> bool {
@@ -78,7 +83,20 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
         scratch,
         ..Spec::around(folder.to_owned())
     };
-    let session = SandboxSession::open(helper, &spec)?.session;
+    let opened = SandboxSession::open(helper, &spec)?;
+    let ended = run_true(&opened.session, folder);
+    opened.close();
+    let status = ended?.status;
+    match status.success() {
+        true => Ok(()),
+        false => Err(SandboxError::Unavailable(format!(
+            "a test command failed in the sandbox: {status}"
+        ))),
+    }
+}
+
+/// Runs a command that does nothing.
+fn run_true(session: &SandboxSession, folder: &Path) -> Result<Ended, SandboxError> {
     let null = || -> Result<std::os::fd::OwnedFd, SandboxError> {
         let file = std::fs::File::options()
             .read(true)
@@ -101,15 +119,9 @@ fn one_run(helper: &Helper, folder: &Path, scratch: &Path, tier: Tier) -> Result
         Err(SandboxError::Gone(
             "the test command did not end in time".to_owned(),
         ))
-    })?;
+    });
     drop(child);
-    match ended.status.success() {
-        true => Ok(()),
-        false => Err(SandboxError::Unavailable(format!(
-            "a test command failed in the sandbox: {}",
-            ended.status
-        ))),
-    }
+    ended
 }
 
 #[cfg(test)]

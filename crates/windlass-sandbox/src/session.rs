@@ -11,14 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use crate::helper::{self, Helper};
 use crate::inside::{PAUSE_ALL, RESUME_ALL};
-use crate::reap::reap_within;
 use crate::spec::{Access, LimitsHit, Spec};
 use crate::wire::{
     CommandLaunch, HIT_MEMORY, HIT_PROCESSES, Inbox, Refusal, SupervisorReport, SupervisorRequest,
@@ -32,9 +31,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that closing a session waits for the helper to kill all commands and clean up. After that the helper
 /// continues on its own.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that closing waits for the helper to exit after the cleanup. After that the helper is left to the init
+
+/// The usual time to wait for a helper to exit after its session has closed. After that the helper is left to the init
 /// process.
-const REAP_TIMEOUT: Duration = Duration::from_millis(100);
+pub const REAP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A sandbox could not be opened, or a command in it could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +80,35 @@ pub struct OpenedSandbox {
     /// nothing in it is hidden or protected there. Changes by the caller and by commands are visible to each other at
     /// once.
     pub tree: Option<OwnedFd>,
+    /// The end of the helper process.
+    pub exit: HelperExit,
+}
+
+impl OpenedSandbox {
+    /// Ends the sandbox and waits for its helper to exit.
+    pub fn close(self) {
+        drop(self.session);
+        self.exit.wait_within(REAP_TIMEOUT);
+    }
+}
+
+/// The end of a helper process. After the session has closed, the helper still removes the overlays of the caches,
+/// beside other work of the caller. Before the caller's process exits, it should wait for that, because the init
+/// process of a container often reaps nothing.
+#[derive(Debug)]
+pub struct HelperExit(Mutex<mpsc::Receiver<()>>);
+
+impl HelperExit {
+    /// Waits until the helper has exited and was reaped.
+    pub fn wait_within(&self, time: Duration) {
+        let _ = self.0.lock().recv_timeout(time);
+    }
+
+    /// Returns whether the helper was reaped.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.lock().try_recv() == Err(mpsc::TryRecvError::Disconnected)
+    }
 }
 
 /// A sandbox. When the last clone is dropped, the sandbox ends and all its processes are killed.
@@ -87,7 +116,7 @@ pub struct OpenedSandbox {
 pub struct SandboxSession(Arc<SessionShared>);
 
 struct SessionShared {
-    control: UnixStream,
+    control: Arc<UnixStream>,
     /// Held while a frame is sent, so that two frames do not mix.
     sending: Mutex<()>,
     waiting: Mutex<Waiting>,
@@ -217,17 +246,18 @@ impl Drop for AgentView {
     }
 }
 
-impl SandboxSession {
-    /// Spawns the helper and waits until it has built the view of the file system.
-    pub fn open(helper: &Helper, spec: &Spec) -> Result<OpenedSandbox, SandboxError> {
-        let unavailable =
-            |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
-        let logged = tracing::enabled!(tracing::Level::DEBUG).then(|| Spec {
-            log: true,
-            ..spec.clone()
-        });
-        let spec = logged.as_ref().unwrap_or(spec);
-        tracing::debug!(tier = ?spec.tier, net = ?spec.net, root = %spec.root.display(), "sandbox: open");
+/// A helper that has no specification yet. It loads while the caller prepares the [`Spec`]. Dropping it ends the
+/// process.
+#[derive(Debug)]
+pub struct StartedHelper {
+    control: Arc<UnixStream>,
+    /// `None` once a session owns the process.
+    process: Option<Child>,
+}
+
+impl StartedHelper {
+    /// Spawns the helper.
+    pub fn spawn(helper: &Helper) -> Result<Self, SandboxError> {
         let (control, theirs) =
             UnixStream::pair().map_err(|err| unavailable("cannot create a socket pair", err))?;
         helper::is_linked();
@@ -237,28 +267,51 @@ impl SandboxSession {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let mut child = command
+        let process = command
             .spawn()
             .map_err(|err| unavailable("cannot start the sandbox helper", err))?;
-        drop(command);
+        Ok(Self {
+            control: Arc::new(control),
+            process: Some(process),
+        })
+    }
+}
+
+impl Drop for StartedHelper {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill().and_then(|()| process.wait());
+        }
+    }
+}
+
+impl SandboxSession {
+    /// Spawns the helper and waits until it has built the view of the file system.
+    pub fn open(helper: &Helper, spec: &Spec) -> Result<OpenedSandbox, SandboxError> {
+        Self::open_in(StartedHelper::spawn(helper)?, spec)
+    }
+
+    /// Waits until the helper has built the view of the file system.
+    pub fn open_in(mut helper: StartedHelper, spec: &Spec) -> Result<OpenedSandbox, SandboxError> {
+        let logged = tracing::enabled!(tracing::Level::DEBUG).then(|| Spec {
+            log: true,
+            ..spec.clone()
+        });
+        let spec = logged.as_ref().unwrap_or(spec);
+        tracing::debug!(tier = ?spec.tier, net = ?spec.net, root = %spec.root.display(), "sandbox: open");
         let mut inbox = Inbox::default();
-        let (port, tree) = match send_spec(&control, &mut inbox, spec) {
-            Ok(ready) => ready,
-            Err(err) => {
-                tracing::warn!("sandbox: not built");
-                // Do not leave a helper running that could not build the sandbox or did not answer.
-                let _ = child.kill().and_then(|()| child.wait());
-                return Err(err);
-            }
-        };
+        // On an error, dropping the helper ends it: it could not build the sandbox or did not answer.
+        let (port, tree) = send_spec(&helper.control, &mut inbox, spec)
+            .inspect_err(|_| tracing::warn!("sandbox: not built"))?;
         let port = u16::try_from(port).ok().filter(|port| *port != 0);
         let listener =
             port.and_then(|port| Some((port, std::net::TcpListener::from(inbox.handle()?))));
         let tree = if tree { inbox.handle() } else { None };
-        let reading = control
-            .try_clone()
-            .map_err(|err| unavailable("cannot duplicate the helper's socket", err))?;
+        let control = Arc::clone(&helper.control);
+        let reading = Arc::clone(&control);
+        let mut child = helper.process.take().ok_or_else(gone)?;
         let (cleanup_done, cleaned_up) = mpsc::channel();
+        let (reaped, exit) = mpsc::channel();
         let (waiting, cleaned_up) = (Mutex::new(Some(HashMap::new())), Mutex::new(cleaned_up));
         let shared = Arc::new(SessionShared {
             control,
@@ -271,12 +324,17 @@ impl SandboxSession {
         let weak = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("windlass-sandbox".into())
-            .spawn(move || read_reports(&reading, inbox, &weak, child, cleanup_done))
+            .spawn(move || {
+                read_reports(&reading, inbox, &weak, cleanup_done);
+                let _ = child.wait();
+                drop(reaped);
+            })
             .map_err(|err| unavailable("cannot start a thread", err))?;
         Ok(OpenedSandbox {
             session: Self(shared),
             listener,
             tree,
+            exit: HelperExit(Mutex::new(exit)),
         })
     }
 
@@ -355,7 +413,7 @@ impl SandboxSession {
         {
             let mut waiting = self.0.waiting.lock();
             let Some(waiting) = waiting.as_mut() else {
-                return Err(SandboxError::Gone("its helper process exited".to_owned()));
+                return Err(gone());
             };
             waiting.insert(id, waiter);
         }
@@ -442,6 +500,14 @@ impl Drop for SessionShared {
     }
 }
 
+fn unavailable(what: &str, err: io::Error) -> SandboxError {
+    SandboxError::Unavailable(format!("{what}: {err}"))
+}
+
+fn gone() -> SandboxError {
+    SandboxError::Gone("its helper process exited".to_owned())
+}
+
 /// Sends the [`Spec`] and waits until the sandbox is built. Returns the port of the listener, or 0, and whether a file
 /// descriptor of the tree follows.
 fn send_spec(
@@ -449,8 +515,6 @@ fn send_spec(
     inbox: &mut Inbox,
     spec: &Spec,
 ) -> Result<(u32, bool), SandboxError> {
-    let unavailable =
-        |what: &str, err: io::Error| SandboxError::Unavailable(format!("{what}: {err}"));
     let spec = serde_json::to_vec(spec).map_err(|err| {
         SandboxError::Unavailable(format!("a path of the sandbox is not UTF-8: {err}"))
     })?;
@@ -485,12 +549,11 @@ fn first_report(control: &UnixStream, inbox: &mut Inbox) -> Result<SupervisorRep
     SupervisorReport::decode(&frame).map_err(|err| unavailable(&err.to_string()))
 }
 
-/// Reads reports until the helper is gone, then fails all pending requests and reaps the helper.
+/// Reads reports until the helper has cleaned up, then fails all pending requests.
 fn read_reports(
     reading: &UnixStream,
     mut inbox: Inbox,
     shared: &Weak<SessionShared>,
-    mut helper: std::process::Child,
     cleanup_done: mpsc::Sender<()>,
 ) {
     while matches!(inbox.fill(reading), Ok(true)) {
@@ -510,18 +573,12 @@ fn read_reports(
         .upgrade()
         .map(|shared| std::mem::take(&mut *shared.pausing.lock()));
     for (_, done) in pausing.into_iter().flatten() {
-        done(Err(SandboxError::Gone(
-            "its helper process exited".to_owned(),
-        )));
+        done(Err(gone()));
     }
     for (_, waiter) in left.into_iter().flatten() {
-        waiter.refuse(SandboxError::Gone("its helper process exited".to_owned()));
+        waiter.refuse(gone());
     }
-    // The helper still removes the overlays of the caches, which may be large. It usually exits at once, and is then
-    // reaped here before this process exits, because the init process of a container often reaps nothing.
-    reap_within(&mut helper, REAP_TIMEOUT);
     drop(cleanup_done);
-    let _ = helper.wait();
 }
 
 /// Calls the callback of the request that a report answers.

@@ -11,11 +11,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use lab::{READ_ONLY_LINE, check_pause, helper, run, wait_until};
 use windlass_sandbox::{
     Access, AgentHome, Ended, HELPER_ARG, Limits, Net, PRIVATE, SandboxSession, SignalBarrier,
-    Spec, Standard, Tier, Tree, Within,
+    Spec, Standard, StartedHelper, Tier, Tree, Within,
 };
 
 mod lab;
@@ -485,8 +486,14 @@ fn the_helpers_argument_alone_makes_no_helper() {
 #[test]
 fn a_closed_session_leaves_no_process_to_reap() {
     let lab = BrokerLab::new(Net::Off);
-    lab.check("echo done", 0, "done");
-    // Closing waits for the helper. Children of this process have its id as their parent.
+    let opened = SandboxSession::open(&helper(), &lab.spec).unwrap();
+    run(&opened.session, &lab.base.join("copy"), "echo done");
+    drop(opened.session);
+    // On a busy machine the helper may need longer than a caller waits.
+    opened.exit.wait_within(Duration::from_secs(10));
+    assert!(opened.exit.is_over());
+    drop(StartedHelper::spawn(&helper()).unwrap());
+    // Both helpers were reaped. Children of this process have its id as their parent.
     let own = format!("PPid:\t{}\n", std::process::id());
     let children = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();

@@ -37,7 +37,7 @@ use windlass_core::terms::{Isolation, Terms};
 use windlass_core::validator::BaseTree;
 use windlass_core::workspace::*;
 
-use windlass_sandbox::{SandboxSession, Spec};
+use windlass_sandbox::{OpenedSandbox, SandboxSession, Spec};
 
 pub use self::kept_runs::{KeptRun, KeptRunError, KeptRunMeta, KeptRuns, MAX_AGE, MAX_BYTES};
 pub(crate) use self::stat_snapshot::{StatSnapshot, parent};
@@ -389,7 +389,7 @@ pub fn try_layer(helper: &Helper, copies: &Path) -> Result<(), String> {
             ..Spec::around(root)
         };
         SandboxSession::open(helper, &spec)
-            .map(drop)
+            .map(OpenedSandbox::close)
             .map_err(|err| err.to_string())
     })();
     drop(slot);

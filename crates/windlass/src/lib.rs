@@ -44,8 +44,8 @@ pub use error::{Error, ErrorKind};
 pub use facade::{Run, Session, Windlass};
 pub use notices::{Notice, Notices};
 pub use prepare::{
-    OpenRequest, OpenedSession, Prepared, SessionSelector, find_session, newest, options_for,
-    prepare, prepare_landing, resume_options,
+    OpenRequest, OpenedSession, PendingTools, Prepared, SessionSelector, find_session, newest,
+    options_for, prepare, prepare_landing, prepare_with, resume_options,
 };
 pub use recovery::{Unlogged, recover, recoveries};
 pub use windlass_core as core;

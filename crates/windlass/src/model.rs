@@ -157,12 +157,7 @@ impl ModelPlan {
         if vendor.local || models::lookup(vendor.id, model).is_some() {
             return None;
         }
-        let rows = || {
-            models::model_rows()
-                .filter(|row| row.vendor == vendor.id)
-                .map(|row| row.name)
-        };
-        let near = nearest(model, rows())?;
+        let near = nearest(model, models::model_names(vendor.id))?;
         Some(format!(
             "`{model}` is not a known model of `{}`; did you mean `{near}`?",
             vendor.id

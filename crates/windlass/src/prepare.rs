@@ -12,8 +12,8 @@
 //! use windlass::settings::Settings;
 //! use windlass_testing::{ScriptedProvider, says};
 //! use windlass::{
-//!     OpenRequest, OpenedSession, Prepared, SessionSelector, find_session, newest, options_for, prepare,
-//!     prepare_landing, resume_options,
+//!     OpenRequest, OpenedSession, PendingTools, Prepared, SessionSelector, find_session, newest, options_for,
+//!     prepare, prepare_landing, prepare_with, resume_options,
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -40,6 +40,10 @@
 //! let found = find_session(opened.store.as_ref(), Some(&opened.root), beginning).await?;
 //! assert_eq!(found, *opened.session.id());
 //!
+//! // A program with other work before `prepare` lets a thread build the tools meanwhile.
+//! let tools = PendingTools::build();
+//! let early = prepare_with(tools, Root::open(work.path())?, settings.clone(), &RunFlags::default())?;
+//! assert!(!early.needs_copy());
 //! let landing = prepare_landing(Root::open(work.path())?, settings);
 //! assert!(!landing.needs_copy());
 //! # Ok(())
@@ -81,8 +85,35 @@ pub struct Prepared {
     pub root: Arc<Root>,
     plan: Option<RuntimePlan>,
     choice: Option<RuntimeChoice>,
-    /// Built on another thread, because compiling the schemas of the tools is the longest part of a start.
-    tools: JoinHandle<Vec<Arc<dyn Tool>>>,
+    tools: PendingTools,
+}
+
+/// The built-in tools, which another thread builds: making their schemas is the longest part of a start.
+#[derive(Debug)]
+pub struct PendingTools(Option<JoinHandle<Vec<Arc<dyn Tool>>>>);
+
+impl PendingTools {
+    /// Begins to build the tools. A caller that has other work before [`prepare_with`] begins before that work.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "making schemas while the settings are read shortens a start"
+    )]
+    #[must_use]
+    pub fn build() -> Self {
+        Self(Some(std::thread::spawn(windlass_tools::all)))
+    }
+
+    fn none() -> Self {
+        Self(None)
+    }
+
+    fn finish(self) -> Result<Vec<Arc<dyn Tool>>, Error> {
+        let Some(thread) = self.0 else {
+            return Ok(Vec::new());
+        };
+        let failed = |_| Error::new(ErrorKind::Failed, "the tools could not be built");
+        thread.join().map_err(failed)
+    }
 }
 
 /// Selects the session to open.
@@ -150,8 +181,17 @@ pub struct OpenedSession {
 }
 
 /// Adds the flags to the settings and chooses the runtime.
-pub fn prepare(root: Root, mut settings: Settings, flags: &RunFlags) -> Result<Prepared, Error> {
-    let tools = spawn_tools(true);
+pub fn prepare(root: Root, settings: Settings, flags: &RunFlags) -> Result<Prepared, Error> {
+    prepare_with(PendingTools::build(), root, settings, flags)
+}
+
+/// Like [`prepare`], with tools that a thread builds already.
+pub fn prepare_with(
+    tools: PendingTools,
+    root: Root,
+    mut settings: Settings,
+    flags: &RunFlags,
+) -> Result<Prepared, Error> {
     settings.add_flags(&flags.agent, &flags.limits)?;
     let (plan, choice) = RuntimePlan::of(&flags.agent, &settings)?;
     // The settings of the chosen runtime apply in the same way as those of a named one.
@@ -173,22 +213,8 @@ pub fn prepare_landing(root: Root, settings: Settings) -> Prepared {
         root: Arc::new(root),
         plan: None,
         choice: None,
-        tools: spawn_tools(false),
+        tools: PendingTools::none(),
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "compiling schemas while the settings are read halves the time of a start"
-)]
-fn spawn_tools(wanted: bool) -> JoinHandle<Vec<Arc<dyn Tool>>> {
-    std::thread::spawn(move || {
-        if wanted {
-            windlass_tools::all()
-        } else {
-            Vec::new()
-        }
-    })
 }
 
 impl Prepared {
@@ -224,9 +250,7 @@ impl Prepared {
         } = self;
         let contract = &request.flags.contract;
         settings.add_contract_flags(contract)?;
-        let mut tools = tools
-            .join()
-            .map_err(|_| Error::new(ErrorKind::Failed, "the tools could not be built"))?;
+        let mut tools = tools.finish()?;
         tools.extend(request.tools.iter().cloned());
         let tools = program_tools::with_programs(tools, &settings)?;
         let isolated = request.isolation == Isolation::Isolated;

@@ -222,11 +222,7 @@ impl SandboxPlan {
         // The target of a symlink at a hidden place is hidden as well.
         let real: Vec<PathBuf> = hide
             .iter()
-            .filter_map(|path| {
-                path.canonicalize()
-                    .ok()
-                    .filter(|real| real != path && real.is_file())
-            })
+            .filter_map(|path| real_path(path).filter(|real| real != path && real.is_file()))
             .collect();
         hide.extend(real);
         hide.retain(|path| !granted(path));
@@ -259,7 +255,7 @@ impl VisiblePaths<'_> {
             .map(|(_, value)| value.clone())
             .unwrap_or_default();
         for folder in std::env::split_paths(&path).filter(|folder| folder.is_absolute()) {
-            let Ok(folder) = folder.canonicalize() else {
+            let Some(folder) = real_path(&folder) else {
                 continue;
             };
             if ALWAYS_SHOWN.iter().any(|place| folder.starts_with(place)) {
@@ -296,7 +292,7 @@ impl VisiblePaths<'_> {
     }
 
     fn add_read(&mut self, path: &Path) {
-        if let Ok(path) = path.canonicalize()
+        if let Some(path) = real_path(path)
             && self.fits(&path)
             && !ALWAYS_SHOWN.iter().any(|place| path.starts_with(place))
         {
@@ -305,12 +301,12 @@ impl VisiblePaths<'_> {
     }
 
     fn add_cache(&mut self, path: &Path, always: bool) {
-        match path.canonicalize() {
-            Ok(path) if path.is_dir() && self.fits(&path) => {
+        match real_path(path) {
+            Some(path) if path.is_dir() && self.fits(&path) => {
                 self.read.remove(&path);
                 self.caches.insert(path);
             }
-            Err(_) if always && self.fits(path) => {
+            None if always && self.fits(path) => {
                 self.caches.insert(path.to_owned());
             }
             _ => {}
@@ -325,6 +321,12 @@ impl VisiblePaths<'_> {
             && !is_credential(&path.to_string_lossy())
             && !self.caches.iter().any(|cache| path.starts_with(cache))
     }
+}
+
+/// Returns the real path of an existing file or directory. Most candidates do not exist: one call tells that, and
+/// `canonicalize` makes one for each directory above.
+fn real_path(path: &Path) -> Option<PathBuf> {
+    path.exists().then(|| path.canonicalize().ok())?
 }
 
 /// Returns the private keys of this machine's SSH server.

@@ -1,11 +1,6 @@
 //! The shapes of keys: their prefixes, found in one pass over the text, and the characters that must follow. It knows
 //! no values and works in linear time. It prefers to miss a short token over matching an ordinary word.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use aho_corasick::{AhoCorasick, Input, MatchKind};
-
 use self::Class::{Alnum, Base64, Upper, Url, Word};
 
 /// The maximum size of a private key block, and of the text that is held back until a key ends.
@@ -209,33 +204,43 @@ const EXAMPLES: &[&str] = &[
     "changeme", "postgres", "root", "test", "admin", "guest", "mysql", "docker", "dev", "local",
 ];
 
-/// The number of bytes that are searched the slow way before the automaton is built, which takes longer than most short
-/// runs need.
-const SLOW_BYTES: usize = 16 << 10;
+/// For each byte, the shapes whose prefix has it at this offset: bit `n` stands for `SHAPES[n]`.
+const fn shapes_by_byte(offset: usize) -> [u128; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < SHAPES.len() {
+        table[SHAPES[index].start.as_bytes()[offset] as usize] |= 1 << index;
+        index += 1;
+    }
+    table
+}
 
-static STARTS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
-static SEARCHED_BYTES: AtomicUsize = AtomicUsize::new(0);
+// The compiler builds these tables, because an automaton would be built in each short run.
+static FIRST: [u128; 256] = shapes_by_byte(0);
+static SECOND: [u128; 256] = shapes_by_byte(1);
+static THIRD: [u128; 256] = shapes_by_byte(2);
 
-/// Returns the automaton for the prefixes; `None` if the text certainly contains none.
-fn starts_for(text: &str) -> Option<&'static AhoCorasick> {
-    if STARTS.get().is_none()
-        && SEARCHED_BYTES.fetch_add(text.len(), Ordering::Relaxed) < SLOW_BYTES
-    {
-        let has =
-            |shape: &Shape| memchr::memmem::find(text.as_bytes(), shape.start.as_bytes()).is_some();
-        if text.len() < SLOW_BYTES && !SHAPES.iter().any(has) {
-            return None;
+/// Returns the first prefix from an offset, and where it begins; of several that begin there, the longest.
+fn next_start(bytes: &[u8], from: usize) -> Option<(&'static Shape, usize)> {
+    let rest = bytes.get(from..)?;
+    for (at, three) in rest.windows(3).enumerate() {
+        let [first, second, third] = [three[0], three[1], three[2]].map(usize::from);
+        let mut candidates = FIRST[first] & SECOND[second] & THIRD[third];
+        let mut longest: Option<&Shape> = None;
+        while candidates != 0 {
+            let shape = &SHAPES[candidates.trailing_zeros() as usize];
+            candidates &= candidates - 1;
+            if longest.is_none_or(|longest| longest.start.len() < shape.start.len())
+                && rest[at..].starts_with(shape.start.as_bytes())
+            {
+                longest = Some(shape);
+            }
+        }
+        if let Some(shape) = longest {
+            return Some((shape, from + at));
         }
     }
-    // The shapes are constants, so this cannot fail; if it did, the tests of all shapes would fail.
-    let build = || {
-        let starts = SHAPES.iter().map(|shape| shape.start);
-        AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(starts)
-            .ok()
-    };
-    STARTS.get_or_init(build).as_ref()
+    None
 }
 
 /// Returns all ranges of the text that look like a key, in order.
@@ -270,21 +275,16 @@ pub(crate) fn open_from(text: &str) -> usize {
 
 /// Visits each prefix. Passes the complete key, and the start of a key that may continue after the end of the text.
 fn walk(text: &str, mut each: impl FnMut(Option<Hit>, Option<usize>)) {
-    let Some(starts) = starts_for(text) else {
-        return;
-    };
     let bytes = text.as_bytes();
     let mut runs = Runs::default();
     let mut at = 0;
-    while let Some(found) = starts.find(Input::new(bytes).span(at..bytes.len())) {
-        let shape = &SHAPES[found.pattern().as_usize()];
-        at = found.end();
-        if !shape.free() && !begins(bytes, found.start()) {
+    while let Some((shape, start)) = next_start(bytes, at) {
+        at = start + shape.start.len();
+        if !shape.free() && !begins(bytes, start) {
             continue;
         }
-        let (hit, end) = shape.judge(bytes, found.start(), found.end(), &mut runs);
-        let unfinished = (end == bytes.len() && bytes.len() - found.start() <= MAX_BLOCK)
-            .then_some(found.start());
+        let (hit, end) = shape.judge(bytes, start, at, &mut runs);
+        let unfinished = (end == bytes.len() && bytes.len() - start <= MAX_BLOCK).then_some(start);
         if let Some(hit) = hit {
             at = at.max(hit.end);
         }

@@ -317,6 +317,26 @@ fn five_megabytes_are_scanned_fast() {
 }
 
 proptest! {
+    /// The search through the tables finds the same prefixes as a comparison at each offset.
+    #[test]
+    fn the_first_and_longest_prefix_is_found(
+        pieces in prop::collection::vec((0..SHAPES.len(), 0..30_usize, "[-a-zA-Z_: ]{0,3}"), 0..6),
+        from in 0..40_usize,
+    ) {
+        let piece = |(shape, len, after): &(usize, usize, String)| {
+            let start = SHAPES[*shape].start;
+            format!("{}{after}", &start[..start.len().min(*len)])
+        };
+        let text: String = pieces.iter().map(piece).collect();
+        let bytes = text.as_bytes();
+        let longest_at = |at: usize| {
+            let fits = SHAPES.iter().filter(|shape| text[at..].starts_with(shape.start));
+            fits.max_by_key(|shape| shape.start.len()).map(|shape| (shape.start, at))
+        };
+        let found = next_start(bytes, from).map(|(shape, at)| (shape.start, at));
+        prop_assert_eq!(found, (from..bytes.len()).find_map(longest_at));
+    }
+
     #[test]
     fn hits_are_valid_ranges_of_any_text(text in "(?s)([a-z:/@. \\\\n-]|ghp_|eyJ|sk-|AKIA|://|-----BEGIN |PRIVATE KEY-----|-----END |Bearer |é|[A-Z0-9]{20}){0,40}") {
         let mut last = 0;

@@ -294,10 +294,12 @@ fn open_source(path: &Path, attributes: u64) -> io::Result<Option<ViewSource>> {
 fn open_cache(path: &Path, scratch: Option<&Path>, number: usize) -> io::Result<ViewSource> {
     let lower = open_folder(path).ok();
     let layer = |kind: &str| scratch.map(|scratch| scratch.join(format!("{kind}-{number}")));
+    // A cache that does not exist yet needs no overlay.
+    let work = lower.as_ref().and_then(|_| layer("work"));
     let what = SourceKind::Cache {
         lower,
         upper: layer("upper").map(make_folder).transpose()?,
-        work: layer("work").map(make_folder).transpose()?,
+        work: work.map(make_folder).transpose()?,
     };
     Ok(ViewSource {
         at: path.to_owned(),
