@@ -10,9 +10,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::civil::{Date, Time};
+use jiff::tz::Offset;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -79,8 +82,36 @@ impl<'de> Deserialize<'de> for Timestamp {
 impl FromStr for Timestamp {
     type Err = jiff::Error;
     fn from_str(text: &str) -> Result<Self, jiff::Error> {
-        Ok(Self(text.parse::<jiff::Timestamp>()?.as_millisecond()))
+        match read_own_form(text) {
+            Some(at) => Ok(at),
+            None => Ok(Self(text.parse::<jiff::Timestamp>()?.as_millisecond())),
+        }
     }
+}
+
+/// Reads a time in the form in which [`Timestamp`] writes it. Every event of a log has one, and the parser for all forms
+/// takes several times as long.
+fn read_own_form(text: &str) -> Option<Timestamp> {
+    const FORM: &[u8; 24] = b"0000-00-00T00:00:00.000Z";
+    let text: &[u8; 24] = text.as_bytes().try_into().ok()?;
+    let fits = |(form, byte): (&u8, &u8)| match form {
+        b'0' => byte.is_ascii_digit(),
+        form => form == byte,
+    };
+    if !FORM.iter().zip(text).all(fits) {
+        return None;
+    }
+    let digit = |byte: &u8| (byte - b'0').cast_signed();
+    let two = |at: usize| digit(&text[at]) * 10 + digit(&text[at + 1]);
+    let number = |range: Range<usize>| {
+        let digits = text[range].iter().map(digit);
+        digits.fold(0_i16, |number, digit| number * 10 + i16::from(digit))
+    };
+    let date = Date::new(number(0..4), two(5), two(8)).ok()?;
+    let nanos = i32::from(number(20..23)) * 1_000_000;
+    let time = Time::new(two(11), two(14), two(17), nanos).ok()?;
+    let at = Offset::UTC.to_timestamp(date.to_datetime(time)).ok()?;
+    Some(Timestamp(at.as_millisecond()))
 }
 
 impl JsonSchema for Timestamp {
@@ -116,6 +147,40 @@ mod tests {
         assert_eq!(text, "\"2026-11-15T02:54:45.007Z\"");
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), at);
         assert_eq!(at.compact(), "20261115-025445");
+    }
+
+    #[test]
+    fn both_parsers_agree() {
+        let general = |text: &str| {
+            text.parse::<jiff::Timestamp>()
+                .ok()
+                .map(|at| at.as_millisecond())
+        };
+        for days in -700_000..2_900_000_i64 {
+            if days % 97 == 0 {
+                let at = Timestamp::from_millis(days * 86_400_000 + days.rem_euclid(86_399_999));
+                assert_eq!(at.to_string().parse().ok(), Some(at));
+            }
+        }
+        for text in [
+            "2024-02-29T00:00:00.000Z",
+            "2023-02-29T00:00:00.000Z",
+            "2026-11-15T24:00:00.000Z",
+            "2026-11-15T23:59:60.000Z",
+            "2026-13-15T00:00:00.000Z",
+            "2026-11-15T00:00:00.00aZ",
+            "2026-11-15T00:00:00.0001",
+            "2026-11-15T02:00:00+01:0",
+            "2026-11-15T02:00:00+01:00",
+            "0000-01-01T00:00:00.000Z",
+            "9999-12-31T23:59:59.999Z",
+        ] {
+            assert_eq!(
+                text.parse().ok().map(Timestamp::as_millis),
+                general(text),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -79,6 +79,10 @@ fn fields_may_come_in_any_order() {
             Some(&event),
             "{reversed}"
         );
+        let read = read_line(&reversed.to_string(), |_| true);
+        assert_eq!(read.ok(), Some(Line::Event(event.clone())), "{reversed}");
+        let order = read_line(&reversed.to_string(), |_| false);
+        assert_eq!(order.ok(), Some(Line::Skipped(event.order)), "{reversed}");
         assert_eq!(serde_json::from_value::<Event>(reversed).ok(), Some(event));
     }
 }
@@ -157,6 +161,18 @@ fn an_invalid_line_gives_a_precise_error() {
         "missing field `data`",
     );
     check_line("[]", "expected an event");
+    check_line(&format!(r#"{{"v":2,"seq":07,{rest}}}"#), "invalid number");
+    check_line(&format!(r#"{{"v":2,"seq":-7,{rest}}}"#), "invalid value");
+    check_line(&format!(r#"{{"v":2,"seq":7,{rest}}} }}"#), "trailing");
+    check_line(&format!(r#"{{"v":2,"seq":7,{rest},}}"#), "trailing comma");
+    check_line(
+        &format!(r#"{{"v":2,"after":7,"n":99999999999,{rest}}}"#),
+        "expected u32",
+    );
+    check_line(
+        &"{'v':2,'seq':7,'at':'2026-11-15T00:00:00.000Z','session':'s','trace':'a\tb','kind':'noted','data':{'text':'x'}}".replace('\'', "\""),
+        "control character",
+    );
     // A `kind` in a nested value is not the kind of the event.
     check_line(
         &format!(r#"{{"v":2,"x":{{"a":1,"kind":"said","data":{{}}}},"seq":7,{rest}}}"#),
@@ -170,6 +186,26 @@ fn an_invalid_line_gives_a_precise_error() {
         &format!(r#"{{"v":2,"seq":7,{rest},"kind":"said"}}"#),
         "duplicate field `kind`",
     );
+}
+
+#[test]
+fn a_run_with_escapes_is_read() {
+    let line = r#"{"v":2,"seq":7,"at":"2026-11-15T00:00:00.000Z","session":"s","run":"r\u0031","trace":"t","kind":"noted","data":{"text":"x"}}"#;
+    let Ok(Line::Event(event)) = read_line(line, |_| true) else {
+        panic!("{line}");
+    };
+    assert_eq!(event.run, Some(RunId::nth(1)));
+}
+
+#[test]
+fn a_field_after_the_data_is_read() {
+    let line = r#"{"v":2,"seq":7,"at":"2026-11-15T00:00:00.000Z","session":"s","trace":"t","kind":"noted","data":{"text":"x"},"run":"r1"}"#;
+    let Ok(Line::Event(event)) = read_line(line, |_| true) else {
+        panic!("{line}");
+    };
+    assert_eq!(event.run, Some(RunId::nth(1)));
+    let skipped = read_line(line, |_| false).ok();
+    assert_eq!(skipped, Some(Line::Skipped(event.order)));
 }
 
 #[test]

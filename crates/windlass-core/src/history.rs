@@ -154,32 +154,36 @@ impl History {
 
     /// Applies one durable event. Live events are ignored.
     pub fn apply(&mut self, event: &Event) {
+        if event.order.seq().is_some() {
+            self.apply_owned(event.clone());
+        }
+    }
+
+    /// Like [`History::apply`], without copying the messages of the event.
+    pub fn apply_owned(&mut self, event: Event) {
         let Some(seq) = event.order.seq() else { return };
         self.last_seq = seq;
         self.queue.apply(seq, &event.kind);
         if let Some(run) = &mut self.run {
-            run.apply(event);
+            run.apply(&event);
         }
-        self.facts.apply(event);
-        match &event.kind {
+        self.facts.apply(&event);
+        match event.kind {
             EventKind::SessionOpened {
                 model, workspace, ..
             } => {
-                self.model.clone_from(model);
-                self.workspace.clone_from(workspace);
+                self.model = model;
+                self.workspace = workspace;
             }
-            EventKind::ModelSwitched { to, .. } => self.model = Some(to.clone()),
+            EventKind::ModelSwitched { to, .. } => self.model = Some(to),
             EventKind::RunStarted { prompt, flags, .. } => {
                 self.close_open("the run ended before it had a result");
                 self.asks.clear();
-                self.run = event
-                    .run
-                    .clone()
-                    .map(|id| Run::new(id, prompt.clone(), flags.clone()));
+                self.run = event.run.map(|id| Run::new(id, prompt.clone(), flags));
                 self.runs += 1;
                 self.run_spent = Spent::default();
                 self.run_files = ChangedFiles::default();
-                self.push(seq, prompt.clone());
+                self.push(seq, prompt);
             }
             // A foreign agent may send its next message before all results have arrived. The message is held back, so
             // that each call is followed by its own results.
@@ -188,13 +192,13 @@ impl History {
             {
                 self.open
                     .extend(message.calls().map(|call| OpenCall::new(seq, call)));
-                self.later.push_back((seq, message.clone()));
+                self.later.push_back((seq, message));
             }
             EventKind::IterationStarted {
                 foreign_session: Some(session),
                 ..
             } => {
-                self.foreign_session = Some(session.clone());
+                self.foreign_session = Some(session);
             }
             EventKind::Said { message, .. } => {
                 self.close_open("the session went on before it had a result");
@@ -202,7 +206,7 @@ impl History {
                     .calls()
                     .map(|call| OpenCall::new(seq, call))
                     .collect();
-                self.say(seq, message.clone());
+                self.say(seq, message);
             }
             EventKind::CallStarted { call, .. } => {
                 if let Some(open) = self.open.iter_mut().find(|open| open.call.id == call.id) {
@@ -212,24 +216,24 @@ impl History {
             EventKind::CallFinished { result, .. } => self.settle(result),
             EventKind::FileChanged { call, change, .. } => {
                 if let Some(call) = call {
-                    self.know(call, format!("{} was changed", change.path));
+                    self.know(&call, format!("{} was changed", change.path));
                 }
-                self.run_files.add(change);
+                self.run_files.add(&change);
             }
             EventKind::CommandFinished { call, end, .. } => {
-                self.know(call, format!("the command ended ({})", end.in_words()));
+                self.know(&call, format!("the command ended ({})", end.in_words()));
             }
             EventKind::Asked { ask } => {
                 self.ask_count += 1;
-                self.asks.push(ask.clone());
+                self.asks.push(ask);
             }
-            EventKind::Answered { ask, answer, .. } => self.answer(ask, answer),
-            EventKind::Noted { text } => self.notes.clone_from(text),
-            EventKind::Spent { total, .. } if self.run.is_some() => self.run_spent = *total,
+            EventKind::Answered { ask, answer, .. } => self.answer(&ask, answer),
+            EventKind::Noted { text } => self.notes = text,
+            EventKind::Spent { total, .. } if self.run.is_some() => self.run_spent = total,
             // Between runs, the event's total is that of a single call.
-            EventKind::Spent { total, .. } => self.total.add(total),
+            EventKind::Spent { total, .. } => self.total.add(&total),
             EventKind::RunFinished(summary) => {
-                self.last_outcome = Some(summary.outcome.clone());
+                self.last_outcome = Some(summary.outcome);
                 self.close_open("the run ended before it had a result");
                 self.total.add(&summary.totals);
                 self.run_spent = Spent::default();
@@ -246,7 +250,7 @@ impl History {
             EventKind::SessionClosed {} => self.ended = true,
             EventKind::Compacted { compaction } => {
                 self.bounded = None;
-                self.compact(compaction);
+                self.compact(&compaction);
             }
             _ => {}
         }
@@ -433,7 +437,7 @@ impl History {
     }
 
     /// Removes an ask and stores its answer with the call it is about.
-    fn answer(&mut self, id: &AskId, answer: &Answer) {
+    fn answer(&mut self, id: &AskId, answer: Answer) {
         let Some(at) = self.asks.iter().position(|open| open.id == *id) else {
             return;
         };
@@ -443,7 +447,7 @@ impl History {
             .iter_mut()
             .find(|open| Some(&open.call.id) == ask.call.as_ref())
         {
-            open.answered.push((ask, answer.clone()));
+            open.answered.push((ask, answer));
         }
     }
 
@@ -456,7 +460,7 @@ impl History {
         }
     }
 
-    fn settle(&mut self, result: &ToolResult) {
+    fn settle(&mut self, result: ToolResult) {
         // The first result is final. A result for an unknown call is ignored.
         let Some(open) = self
             .open
@@ -465,7 +469,7 @@ impl History {
         else {
             return;
         };
-        open.result = Some(result.clone());
+        open.result = Some(result);
         while !self.open.is_empty() && self.front().all(|open| open.result.is_some()) {
             self.close_front("");
         }

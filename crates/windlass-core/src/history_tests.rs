@@ -348,8 +348,14 @@ fn events_that_are_not_needed_change_nothing() {
 
 #[test]
 fn json_len_is_the_length_of_the_serialized_value() {
-    let value = serde_json::json!({ "path": "a\"b\n", "n": [1, 2.5, null, true], "é": {} });
-    assert_eq!(json_len(&value), value.to_string().len());
+    let ascii: String = (0..=127_u8).map(char::from).collect();
+    for value in [
+        serde_json::json!({ "path": "a\"b\n", "n": [1, 2.5, null, true, false, -7], "é": {} }),
+        serde_json::json!([[], [1e300, u64::MAX], { "a": { "b\\": "€" } }]),
+        ascii.into(),
+    ] {
+        assert_eq!(json_len(&value), value.to_string().len());
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub async fn load_history(
     let mut events = store.skim(session, history.last_seq() + 1, History::needs);
     while let Some(event) = events.next().await {
         match event? {
-            Skimmed::Event(event) => history.apply(&event),
+            Skimmed::Event(event) => history.apply_owned(event),
             Skimmed::Passed { seq } => history.pass(seq),
         }
         history.bound(MAX_HISTORY);

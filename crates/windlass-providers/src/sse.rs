@@ -19,12 +19,14 @@ pub struct SseDecoder {
     repeated: RepeatedPrefix,
 }
 
-/// The bytes before the data of the last event. An event that begins with the same bytes has the same name, and its
-/// data ends at the end of the line. So the deltas of a long answer are decoded without splitting them into lines.
+/// The bytes around the data of the last event. An event that begins with the same bytes has the same name, and its data
+/// ends at the end of the line. So the deltas of a long answer are decoded without splitting them into lines.
 #[derive(Debug, Default)]
 struct RepeatedPrefix {
     before: Vec<u8>,
     name: String,
+    /// The lines end with `\r\n`, not with `\n`.
+    crlf: bool,
 }
 
 /// The maximum length of a repeated prefix, in bytes.
@@ -42,7 +44,11 @@ impl RepeatedPrefix {
             return None;
         }
         let (data, end) = after.split_at(memchr::memchr2(b'\n', b'\r', after)?);
-        Some((data, end.strip_prefix(b"\n\n")?))
+        let rest = match self.crlf {
+            true => end.strip_prefix(b"\r\n\r\n"),
+            false => end.strip_prefix(b"\n\n"),
+        };
+        Some((data, rest?))
     }
 }
 
@@ -141,14 +147,16 @@ impl SseDecoder {
     fn learn(&mut self, event: &[u8], held: &BorrowedParts<'_>) {
         self.repeated.before.clear();
         let Some(data) = held.data else { return };
-        let before = (event.len()).checked_sub(data.len() + 2);
-        let before = before.and_then(|before| event.split_at_checked(before));
-        let Some((before, _)) = before.filter(|(before, end)| {
-            // Compare addresses, because another line may end with the same bytes.
-            let is_data = std::ptr::eq(end.as_ptr(), data.as_ptr());
-            is_data && before.len() <= MAX_BEFORE && end.ends_with(b"\n\n")
-        }) else {
+        // Find the data by its address, because another line may contain the same bytes.
+        let at = (data.as_ptr() as usize).checked_sub(event.as_ptr() as usize);
+        let parts = at.and_then(|at| Some((event.get(..at)?, event.get(at + data.len()..)?)));
+        let Some((before, end)) = parts.filter(|(before, _)| before.len() <= MAX_BEFORE) else {
             return;
+        };
+        let crlf = match end {
+            b"\n\n" => false,
+            b"\r\n\r\n" => true,
+            _ => return,
         };
         let name = held.name.unwrap_or_default();
         if let Ok(name) = std::str::from_utf8(name) {
@@ -156,6 +164,7 @@ impl SseDecoder {
             self.repeated.name.clear();
             self.repeated.name.push_str(name);
             self.repeated.before.extend_from_slice(before);
+            self.repeated.crlf = crlf;
         }
     }
 
@@ -395,6 +404,18 @@ mod tests {
         check(
             b"data:a\n\ndata: b\n\ndata:c\nevent: x\n\ndata:d\n\n",
             &[message("a"), message("b"), x("c"), message("d")],
+        );
+        check(
+            b"data: a\r\n\r\ndata: b\r\n\r\ndata: c\r\ndata: d\r\n\r\ndata: e\n\ndata: f\r\n\r\ndata: g\r\r\ndata: h\r\n\r\n",
+            &[
+                message("a"),
+                message("b"),
+                message("c\nd"),
+                message("e"),
+                message("f"),
+                message("g"),
+                message("h"),
+            ],
         );
         // The same bytes at the end of another line are not the data.
         check(

@@ -377,18 +377,21 @@ impl<'a> LandingContext<'a> {
             files = journal.swaps.len(),
             "landing: stage"
         );
-        if let Err(err) = dir.write(disk, &journal) {
-            // The journal may exist despite the error. Remove it: there is no work yet that it describes.
-            let _ = dir.remove(disk);
-            return Err(err);
-        }
+        let length = match dir.write(disk, &journal) {
+            Ok(length) => length,
+            Err(err) => {
+                // The journal may exist despite the error. Remove it: there is no work yet that it describes.
+                let _ = dir.remove(disk);
+                return Err(err);
+            }
+        };
         let staged = stage::make(disk, root.handle(), &journal).map_err(LandingFailure::from);
         if let Err(halt) = staged.and_then(|()| stage::fill(disk, root.handle(), &journal, source))
         {
             self.finish(&dir, &journal);
             return Err(halt.into_error(Vec::new()));
         }
-        if let Err(err) = dir.reserve_end(disk, &journal) {
+        if let Err(err) = dir.reserve_end(disk, length) {
             self.finish(&dir, &journal);
             return Err(err);
         }
@@ -406,9 +409,10 @@ impl<'a> LandingContext<'a> {
             SwapResult::AllSwapped => {
                 // From here on the change has landed, whatever fails: recovery finds every path swapped.
                 let record = self.end(dir, journal, LandingState::Done).ok().flatten();
+                let swaps = std::mem::take(&mut journal.swaps).into_iter();
                 Ok(CompletedLanding {
                     record,
-                    paths: journal.paths(),
+                    paths: swaps.map(|(swap, _)| swap.path).collect(),
                 })
             }
             SwapResult::NotStarted(why) => Err(self.rolled_back(dir, journal, why)),

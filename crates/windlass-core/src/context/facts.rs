@@ -157,16 +157,16 @@ impl WorkRecord {
     }
 
     fn saw(&mut self, path: String) {
-        if self.changed.iter().any(|changed| changed.path == path) {
+        if position(&self.changed, |file| &file.path, &path).is_some() {
             return;
         }
-        self.looked_at.retain(|known| *known != path);
+        forget(&mut self.looked_at, &path);
         self.more_files += u64::from(push(&mut self.looked_at, MAX_FILES, path));
     }
 
     fn touched(&mut self, path: &str, added: u64, removed: u64) {
-        self.looked_at.retain(|known| known != path);
-        let at = self.changed.iter().position(|changed| changed.path == path);
+        forget(&mut self.looked_at, path);
+        let at = position(&self.changed, |file| &file.path, path);
         let before = at.and_then(|at| self.changed.remove(at));
         let (more, less) = before.map_or((0, 0), |before| (before.added, before.removed));
         let changed = ChangedFile {
@@ -175,6 +175,24 @@ impl WorkRecord {
             removed: removed + less,
         };
         self.more_files += u64::from(push(&mut self.changed, MAX_FILES, changed));
+    }
+}
+
+/// The position of a path in a list, searched from the most recent one on.
+fn position<T>(list: &VecDeque<T>, path_of: fn(&T) -> &String, path: &str) -> Option<usize> {
+    // Paths of one project often have the same length and beginning: compare their ends before all of their bytes.
+    let end = |path: &str| path.as_bytes().last_chunk::<8>().copied();
+    let wanted = (path.len(), end(path));
+    list.iter().rposition(|item| {
+        let known = path_of(item);
+        (known.len(), end(known)) == wanted && known == path
+    })
+}
+
+/// Removes a path from a list, which contains it at most once.
+fn forget(list: &mut VecDeque<String>, path: &str) {
+    if let Some(at) = position(list, |known| known, path) {
+        list.remove(at);
     }
 }
 

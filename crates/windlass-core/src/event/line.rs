@@ -4,14 +4,12 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
-use serde::de::Error as _;
-use serde::de::value::MapDeserializer;
+use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer, MapDeserializer};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Event, EventKind, Order, UnknownEvent, VERSION};
-use crate::clock::Timestamp;
-use crate::id::{RunId, SessionId, TraceId};
 
 /// One parsed line of a log.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +28,8 @@ pub enum Line {
 
 /// Parses one line. The data is parsed if `wanted` returns true for the name of the kind.
 pub fn read_line(line: &str, wanted: impl Fn(&str) -> bool) -> Result<Line, serde_json::Error> {
-    if let Some(event) = read_ordered(line, &wanted) {
-        return Ok(Line::Event(event));
+    if let Some(read) = read_ordered(line, &wanted) {
+        return Ok(read);
     }
     let version = |VersionField { v }| (v != u64::from(VERSION)).then_some(Line::OtherVersion(v));
     let envelope: Envelope<&RawValue> = match serde_json::from_str(line) {
@@ -49,49 +47,109 @@ pub fn read_line(line: &str, wanted: impl Fn(&str) -> bool) -> Result<Line, serd
     }
 }
 
-/// Reads a wanted event whose fields are in the order in which the engine writes them, in one pass over its data. Returns
-/// nothing for other lines; the caller reads those in any order and reports their errors.
-fn read_ordered(line: &str, wanted: impl Fn(&str) -> bool) -> Option<Event> {
-    // A quote inside a string is escaped, so this is the field itself.
-    let at = line.find(",\"kind\":\"")?;
-    let (head, kind) = (&line[..at], &line[at + 1..]);
-    let name = kind.split('"').nth(3)?;
-    if !wanted(name) {
+/// Reads a line whose fields are in the order in which the engine writes them, without blanks: almost every line of a
+/// log. The envelope needs no JSON parser then, and the data is parsed where it is. Returns `None` for other lines; the
+/// caller reads those in any order and reports their errors.
+fn read_ordered(line: &str, wanted: impl Fn(&str) -> bool) -> Option<Line> {
+    let mut fields = OrderedFields(line.strip_prefix('{')?.strip_suffix('}')?);
+    if fields.number("\"v\":")? != u64::from(VERSION) {
         return None;
     }
-    let head: Head = serde_json::from_str(&[head, "}"].concat()).ok()?;
-    let order = match head {
-        Head { v, .. } if v != u64::from(VERSION) => return None,
-        Head { seq: Some(seq), .. } => Order::Durable { seq },
-        Head {
-            after: Some(after),
-            n: Some(n),
-            ..
-        } => Order::Live { after, n },
-        _ => return None,
+    let order = match fields.number(",\"seq\":") {
+        Some(seq) => Order::Durable { seq },
+        None => Order::Live {
+            after: fields.number(",\"after\":")?,
+            n: fields.number(",\"n\":")?.try_into().ok()?,
+        },
     };
-    Some(Event {
-        v: VERSION,
-        order,
-        kind: serde_json::from_str(&["{", kind].concat()).ok()?,
-        at: head.at,
-        session: head.session,
-        run: head.run,
-        trace: head.trace,
-    })
+    let at = fields.text(",\"at\":\"")?;
+    let session = fields.text(",\"session\":\"")?;
+    let run = fields.text(",\"run\":\"");
+    let trace = fields.text(",\"trace\":\"")?;
+    let kind = fields.text(",\"kind\":\"")?;
+    let mut data = serde_json::Deserializer::from_str(fields.0.strip_prefix(",\"data\":")?);
+    let read = if wanted(kind) {
+        let kind_and_data = KindAndData {
+            kind: Some(kind),
+            data: Some(&mut data),
+        };
+        Line::Event(Event {
+            v: VERSION,
+            order,
+            at: at.parse().ok()?,
+            session: session.parse().ok()?,
+            run: run.map(str::parse).transpose().ok()?,
+            trace: trace.parse().ok()?,
+            kind: EventKind::deserialize(MapAccessDeserializer::new(kind_and_data)).ok()?,
+        })
+    } else {
+        // The text of the ids is checked only if the event is read.
+        IgnoredAny::deserialize(&mut data).ok()?;
+        Line::Skipped(order)
+    };
+    data.end().ok()?;
+    Some(read)
 }
 
-/// The fields before the kind.
-#[derive(Deserialize)]
-struct Head {
-    v: u64,
-    seq: Option<u64>,
-    after: Option<u64>,
-    n: Option<u32>,
-    at: Timestamp,
-    session: SessionId,
-    run: Option<RunId>,
-    trace: TraceId,
+/// The rest of a line, from which fields are removed in order.
+struct OrderedFields<'a>(&'a str);
+
+impl<'a> OrderedFields<'a> {
+    /// Removes a number that follows `name`.
+    fn number(&mut self, name: &str) -> Option<u64> {
+        let rest = self.0.strip_prefix(name)?;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = rest.split_at(digits);
+        // JSON allows no leading zeros.
+        if number.len() > 1 && number.starts_with('0') {
+            return None;
+        }
+        self.0 = rest;
+        number.parse().ok()
+    }
+
+    /// Removes a text without escapes that follows `name`, which ends with its opening quote.
+    fn text(&mut self, name: &str) -> Option<&'a str> {
+        let (text, rest) = self.0.strip_prefix(name)?.split_once('"')?;
+        if !text.bytes().all(|byte| byte >= b' ' && byte != b'\\') {
+            return None;
+        }
+        self.0 = rest;
+        Some(text)
+    }
+}
+
+/// The kind of an event and its data, for the deserializer that serde derived for the kinds.
+struct KindAndData<'a, D> {
+    kind: Option<&'a str>,
+    data: Option<D>,
+}
+
+impl<'de, D: Deserializer<'de>> MapAccess<'de> for KindAndData<'de, D> {
+    type Error = D::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, D::Error> {
+        let name = match (self.kind, &self.data) {
+            (Some(_), _) => "kind",
+            (None, Some(_)) => "data",
+            (None, None) => return Ok(None),
+        };
+        seed.deserialize(BorrowedStrDeserializer::new(name))
+            .map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, D::Error> {
+        match self.kind.take() {
+            Some(kind) => seed.deserialize(BorrowedStrDeserializer::new(kind)),
+            None => {
+                let data = self.data.take();
+                seed.deserialize(data.ok_or_else(|| D::Error::missing_field("data"))?)
+            }
+        }
+    }
 }
 
 // This is not `#[serde(try_from)]`, because then the schema of events would become that of the envelope.

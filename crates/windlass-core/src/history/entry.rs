@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::message::{Message, Part};
 use crate::tool::WireSlot;
@@ -111,20 +112,32 @@ fn weigh(message: &Message) -> usize {
     message.parts.iter().map(part).sum::<usize>() + FRAME
 }
 
-/// The length of a value as JSON, without allocating it.
-pub(super) fn json_len(value: &serde_json::Value) -> usize {
-    struct ByteCounter(usize);
-    impl std::io::Write for ByteCounter {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
+/// The length of a value as JSON, computed without encoding it.
+pub(super) fn json_len(value: &Value) -> usize {
+    // A comma follows every item but the last.
+    let commas = |items: usize| items.saturating_sub(1);
+    match value {
+        Value::Null | Value::Bool(true) => 4,
+        Value::Bool(false) => 5,
+        Value::Number(number) => number.to_string().len(),
+        Value::String(text) => string_len(text),
+        Value::Array(items) => 2 + commas(items.len()) + items.iter().map(json_len).sum::<usize>(),
+        Value::Object(fields) => {
+            let fields_len: usize = fields
+                .iter()
+                .map(|(name, value)| string_len(name) + 1 + json_len(value))
+                .sum();
+            2 + commas(fields.len()) + fields_len
         }
     }
-    let mut count = ByteCounter(0);
-    // Counting cannot fail.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
+}
+
+/// The length of a text as a JSON string.
+fn string_len(text: &str) -> usize {
+    let escape = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    2 + text.len() + text.bytes().map(escape).sum::<usize>()
 }

@@ -3,6 +3,7 @@
 //! is damaged or of another version is treated as empty and rewritten.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -177,11 +178,21 @@ impl SessionCache {
 
     /// Removes the values of all sessions for which `get` was not called.
     pub(super) fn remove_others(&mut self) {
-        for index in 0..SHARDS {
+        // A few sessions fill a few of the files: listing the directory is cheaper than trying to open each of them.
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let Some(index) = self.shard_in(&entry.file_name()) else {
+                continue;
+            };
             let shard = self.shards[index].take();
             let shard = shard.unwrap_or_else(|| Shard::load(&self.path(index)));
             self.remove_unseen(index, &shard);
         }
+    }
+
+    /// Returns the number of the shard in a file with this name.
+    fn shard_in(&self, file: &OsStr) -> Option<usize> {
+        let index = file.to_str()?.strip_prefix(self.name)?.strip_prefix('-')?;
+        index.parse().ok().filter(|index| *index < SHARDS)
     }
 
     fn remove_unseen(&mut self, index: usize, shard: &Shard) {

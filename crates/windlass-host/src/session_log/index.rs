@@ -10,9 +10,10 @@ use std::path::Path;
 use super::disk::LogDisk;
 use crate::workspace::open_regular_itself;
 
-/// One mark is kept for each part of this size in bytes; the logs of tests are shorter.
-const PART: u64 = if cfg!(test) { 1 << 14 } else { 1 << 20 };
-/// Enough for a log of one tebibyte.
+/// One mark is kept for each part of this size in bytes; the logs of tests are shorter. A reader scans half a part on
+/// average, and the index of a log of one gibibyte has 128 KiB.
+const PART: u64 = if cfg!(test) { 1 << 14 } else { 1 << 17 };
+/// Enough for a log of 128 gibibytes.
 const MAX_MARKS: usize = 1 << 20;
 /// The first bytes of the file. Another format gets another value.
 const MAGIC: &[u8; 8] = b"wl-idx1\n";

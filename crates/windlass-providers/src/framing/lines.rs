@@ -11,7 +11,7 @@ pub(crate) struct LineSplitter {
     limit: usize,
     /// The start of an incomplete line.
     partial: Vec<u8>,
-    /// The last line ended with a carriage return, so a line feed that follows belongs to it.
+    /// The last piece ended with a carriage return, so a line feed at the start of the next piece belongs to it.
     skip_line_feed: bool,
     /// The first line was read, so a byte-order mark is no longer expected.
     started: bool,
@@ -56,7 +56,11 @@ impl LineSplitter {
             return Ok(None);
         };
         *rest = left;
-        self.skip_line_feed = *end == b'\r';
+        if *end == b'\r' {
+            // Remove the line feed now if it has arrived, so that the caller sees where the line really ends.
+            *rest = left.strip_prefix(b"\n").unwrap_or(left);
+            self.skip_line_feed = left.is_empty();
+        }
         let mut line = Cow::Borrowed(line);
         if !self.partial.is_empty() {
             self.partial.extend_from_slice(&line);

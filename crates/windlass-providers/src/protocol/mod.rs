@@ -289,12 +289,21 @@ impl Batch {
         }
     }
 
-    /// Adds a chunk. Of consecutive usage reports only the last one is kept.
+    /// Adds a chunk. A usage report replaces an earlier one that is separated from it by at most one piece of text, so
+    /// that the text of a vendor that reports its counts with every piece becomes one chunk.
     pub fn push(&mut self, chunk: Chunk) {
-        match (self.chunks.back_mut(), chunk) {
-            (Some(Chunk::Usage(usage)), Chunk::Usage(newer)) => *usage = newer,
-            (_, chunk) => self.chunks.push_back(chunk),
+        if let Chunk::Usage(newer) = chunk {
+            let is_text = matches!(
+                self.chunks.back(),
+                Some(Chunk::Text(_) | Chunk::Reasoning(_))
+            );
+            let last = self.chunks.iter_mut().nth_back(usize::from(is_text));
+            if let Some(Chunk::Usage(usage)) = last {
+                *usage = newer;
+                return;
+            }
         }
+        self.chunks.push_back(chunk);
     }
 
     /// Removes the oldest chunk.

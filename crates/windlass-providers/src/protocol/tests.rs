@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use windlass_core::BoxFuture;
+use windlass_core::budget::Usage;
 use windlass_core::history::Entry;
 use windlass_core::message::{ErrorCategory, Message, Part, Role, ToolCall, ToolResult};
 use windlass_core::provider::{Request, Sampling};
@@ -514,5 +515,32 @@ fn consecutive_pieces_in_a_batch_become_one_chunk() {
             args(0, "{}"),
             args(1, "{}")
         ]
+    );
+}
+
+#[test]
+fn counts_with_every_piece_of_text_leave_one_text() {
+    let usage = |input| {
+        Chunk::Usage(Usage {
+            input,
+            ..Usage::default()
+        })
+    };
+    let mut batch = Batch::default();
+    for (count, piece) in [(1, "a"), (2, "b"), (3, "c")] {
+        batch.push(usage(count));
+        batch.text(piece);
+    }
+    batch.call(0, "id", "name");
+    batch.push(usage(4));
+    let chunks: Vec<_> = std::iter::from_fn(|| batch.pop()).collect();
+    let call = Chunk::CallStart {
+        index: 0,
+        id: "id".into(),
+        name: "name".into(),
+    };
+    assert_eq!(
+        chunks,
+        [usage(3), Chunk::Text("abc".into()), call, usage(4)]
     );
 }

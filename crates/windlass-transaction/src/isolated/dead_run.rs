@@ -1,6 +1,5 @@
 //! Reads the changes in the copy of a run whose process died, without mounting anything.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use windlass_core::image::{Image, Swap};
@@ -11,7 +10,7 @@ use super::check_tree::image_or_absent;
 use super::copy_tree;
 use super::kept_runs::KeptRunMeta;
 use super::overlay_changes::{OverlayTrees, TouchedPaths};
-use super::render;
+use super::render::{self, RenderCache};
 use super::stat_snapshot::StatSnapshot;
 use crate::path::text_of;
 use windlass_host::workspace::Root;
@@ -23,7 +22,7 @@ pub(super) fn count(dir: &Path, meta: &KeptRunMeta) -> usize {
 /// The changes with line counts and without diffs.
 pub(super) fn changes(dir: &Path, meta: &KeptRunMeta) -> Option<Vec<FileChange>> {
     let (swaps, base, own) = swaps(dir, meta)?;
-    let changes = render::changes(&swaps, &base, &own, &mut BTreeMap::new());
+    let changes = render::changes(&swaps, &base, &own, &mut RenderCache::default());
     let without_diff = |change| FileChange {
         diff: None,
         ..change

@@ -85,6 +85,7 @@ impl RunCopy {
             });
         }
         self.check_unmoved(&swaps)?;
+        self.drop_caches();
         let paths = || swaps.iter().map(|swap| &swap.path);
         let mut landed = Landed {
             files: paths().cloned().collect(),

@@ -1,6 +1,7 @@
 //! Renders swaps for people and models: the change of each file, with a diff if it is text and not too long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 
 use windlass_core::image::{Image, Swap};
@@ -13,12 +14,29 @@ use windlass_host::workspace::Root;
 /// Largest file that is compared line by line.
 const MAX_COMPARED: u64 = 1 << 20;
 
+/// The descriptions of the last comparison.
+#[derive(Default)]
+pub(super) struct RenderCache {
+    /// By path, each with the hash of its swap, which takes a twentieth of the memory of the swap.
+    shown: BTreeMap<String, (u64, FileChange)>,
+    /// Its keys are random, so that no agent can write files of which two have the same hash.
+    hasher: RandomState,
+}
+
+impl RenderCache {
+    /// Removes the descriptions of all other paths.
+    pub(super) fn retain(&mut self, swaps: &[Swap]) {
+        let paths: BTreeSet<&str> = swaps.iter().map(|swap| swap.path.as_str()).collect();
+        self.shown.retain(|path, _| paths.contains(path.as_str()));
+    }
+}
+
 /// Describes every swap. A deleted file and a created file with the same bytes become a move.
 pub(super) fn changes(
     swaps: &[Swap],
     before: &Root,
     after: &Root,
-    known: &mut BTreeMap<String, (Swap, FileChange)>,
+    known: &mut RenderCache,
 ) -> Vec<FileChange> {
     let gone: BTreeMap<&str, &str> = swaps
         .iter()
@@ -31,11 +49,13 @@ pub(super) fn changes(
         });
     let mut all = Vec::with_capacity(swaps.len());
     for swap in swaps {
-        let change = match known.get(&swap.path) {
-            Some((same, change)) if same == swap => change.clone(),
+        let hash_of_swap = known.hasher.hash_one(swap);
+        let change = match known.shown.get(&swap.path) {
+            Some((same, change)) if *same == hash_of_swap => change.clone(),
             _ => {
                 let change = compare(swap, before, after);
-                known.insert(swap.path.clone(), (swap.clone(), change.clone()));
+                let cached = (hash_of_swap, change.clone());
+                known.shown.insert(swap.path.clone(), cached);
                 change
             }
         };

@@ -3,7 +3,7 @@
 //! stored with the copy.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use windlass_core::CancellationToken;
 use windlass_core::image::{Image, Swap};
 use windlass_core::terms::{Strategy, Terms};
-use windlass_core::workspace::{Changes, CheckState, FileChange, Files, WorkspaceError};
+use windlass_core::workspace::{Changes, CheckState, Files, WorkspaceError};
 
 use super::call_changes::CopyState;
 use super::check_tree::{
@@ -22,7 +22,7 @@ use super::check_tree::{
 use super::kept_runs::KeptRun;
 use super::mounted_copy::{CopyMount, MountedCopy};
 use super::overlay_changes::{OverlayTrees, TouchedPaths};
-use super::render;
+use super::render::{self, RenderCache};
 use super::sources::is_source;
 use super::stat_snapshot::{FsTime, StatRecord, StatSnapshot};
 use super::{CopyContext, copy_tree, isolation, kept_run_error};
@@ -55,7 +55,9 @@ pub(crate) struct RunCopy {
     pub(super) baseline: Mutex<Baseline>,
     stop: CancellationToken,
     notes: Mutex<Vec<String>>,
-    cache: Mutex<RenderCache>,
+    rendered: Mutex<RenderCache>,
+    /// Notes that were reported.
+    noted: Mutex<BTreeSet<String>>,
     /// The workspace lock, while it is this run's turn to land.
     turn: Mutex<Option<OwnedFd>>,
     /// By path; valid as long as the stat record is the same.
@@ -74,13 +76,6 @@ pub(super) enum Baseline {
     Known(Arc<StatSnapshot>),
     /// The process died before the snapshot was stored. Any changed file may also have been changed by the user.
     Lost,
-}
-
-#[derive(Default)]
-struct RenderCache {
-    shown: BTreeMap<String, (Swap, FileChange)>,
-    /// Notes that were reported.
-    noted: BTreeSet<String>,
 }
 
 /// The changes of a copy, by content.
@@ -224,7 +219,8 @@ impl RunCopy {
             baseline: Mutex::new(Baseline::Lost),
             stop: CancellationToken::new(),
             notes: Mutex::default(),
-            cache: Mutex::default(),
+            rendered: Mutex::default(),
+            noted: Mutex::default(),
             turn: Mutex::default(),
             own_images: Mutex::default(),
             base_images: Mutex::default(),
@@ -410,7 +406,7 @@ impl RunCopy {
 
     /// Reports a note that would otherwise be repeated by every comparison.
     fn note_once(&self, text: String) {
-        if self.cache.lock().noted.insert(text.clone()) {
+        if self.noted.lock().insert(text.clone()) {
             self.note(text);
         }
     }
@@ -573,15 +569,10 @@ impl RunCopy {
     /// Describes the changes for people, with the hash of the tree that would land.
     pub(super) fn show(&self, changed: CopyChanges) -> Result<Changes, WorkspaceError> {
         let merged = self.tree()?;
-        let mut known = std::mem::take(&mut self.cache.lock().shown);
+        let mut known = std::mem::take(&mut *self.rendered.lock());
         let files = render::changes(&changed.swaps, &self.base, &merged, &mut known);
-        let paths: BTreeSet<&str> = changed
-            .swaps
-            .iter()
-            .map(|swap| swap.path.as_str())
-            .collect();
-        known.retain(|path, _| paths.contains(path.as_str()));
-        self.cache.lock().shown = known;
+        known.retain(&changed.swaps);
+        *self.rendered.lock() = known;
         let tree_hash = Some(self.hash_of(&changed.swaps));
         let files_before = self.survey().map(|snapshot| snapshot.files);
         let CopyChanges {
@@ -600,6 +591,13 @@ impl RunCopy {
             asks,
             files_before,
         })
+    }
+
+    /// Frees what only makes the next comparison faster, so that a large landing has its memory.
+    pub(super) fn drop_caches(&self) {
+        *self.rendered.lock() = RenderCache::default();
+        *self.own_images.lock() = HashMap::new();
+        *self.base_images.lock() = HashMap::new();
     }
 
     pub(super) fn hash_of(&self, swaps: &[Swap]) -> String {

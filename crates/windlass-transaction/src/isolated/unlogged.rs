@@ -2,7 +2,8 @@
 //! copy. When the log has the landing, the record is deleted with the copy. If the process died in between, the next
 //! process adds the landing to the log, so that it can be undone.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, IntoInnerError, Read, Seek};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,9 @@ const LANDED: &str = "landed.json";
 /// Reserves disk space for the log event of a landing before the first file changes; it is freed for the event.
 const RESERVED: &str = "landing.room";
 /// Bytes by which the event and its neighbours may be longer than the record.
-const RESERVED_SLACK: usize = 64 << 10;
+const RESERVED_SLACK: u64 = 64 << 10;
+/// Bytes that are written at once.
+const PIECE: usize = 64 << 10;
 /// Maximum bytes of a record.
 const MAX_READ: u64 = 256 << 20;
 
@@ -38,12 +41,18 @@ pub struct UnloggedRunLanding {
 /// Stores the record. Call it before the first file changes.
 pub(super) fn begin(dir: &Path, record: &UnloggedRunLanding) -> std::io::Result<()> {
     let draft = dir.join("landing.new");
-    let mut file = std::fs::File::create(&draft)?;
-    let text = serde_json::to_vec(record)?;
-    file.write_all(&text)?;
+    // The record of a large landing has many megabytes, so it is not built in memory.
+    let mut file = BufWriter::with_capacity(PIECE, File::create(&draft)?);
+    serde_json::to_writer(&mut file, record)?;
+    let mut file = file.into_inner().map_err(IntoInnerError::into_error)?;
+    let length = file.stream_position()?;
     file.sync_all()?;
-    let mut reserved = std::fs::File::create(dir.join(RESERVED))?;
-    reserved.write_all(&vec![0; text.len() + RESERVED_SLACK])?;
+    let mut reserved = BufWriter::with_capacity(PIECE, File::create(dir.join(RESERVED))?);
+    io::copy(
+        &mut io::repeat(0).take(length + RESERVED_SLACK),
+        &mut reserved,
+    )?;
+    let reserved = reserved.into_inner().map_err(IntoInnerError::into_error)?;
     reserved.sync_all()?;
     std::fs::rename(draft, dir.join(LANDING))
 }

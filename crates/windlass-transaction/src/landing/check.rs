@@ -64,12 +64,8 @@ pub(super) fn check(
     }
     let mut layout = Layout::default();
     let mut walked = BTreeSet::new();
-    for swap in check
-        .set
-        .clone()
-        .into_values()
-        .filter(|swap| swap.before != swap.after)
-    {
+    let by_path: Vec<&Swap> = check.set.values().copied().collect();
+    for swap in by_path.into_iter().filter(|swap| swap.before != swap.after) {
         match check.path(swap, &mut walked) {
             Ok(stage) => layout.swaps.push((swap.clone(), stage)),
             Err(reason) => refused.push(RefusedPath::new(&swap.path, &reason)),
@@ -81,7 +77,9 @@ pub(super) fn check(
             left: Vec::new(),
         });
     }
-    layout.swaps.sort_by_key(|(swap, _)| swap_order(swap));
+    layout
+        .swaps
+        .sort_by(|(a, _), (b, _)| swap_order(a).cmp(&swap_order(b)));
     layout.made = check.made();
     layout.emptied = check.emptied(walked, emptied)?;
     layout.stages = check.stages;
@@ -89,7 +87,7 @@ pub(super) fn check(
 }
 
 /// Orders the swaps: deletes (deepest first), then replacements, then created paths.
-fn swap_order(swap: &Swap) -> (u8, std::cmp::Reverse<usize>, String) {
+fn swap_order(swap: &Swap) -> (u8, std::cmp::Reverse<usize>, &str) {
     let deletes = !swap.after.is_there();
     let depth = if deletes {
         swap.path.matches('/').count()
@@ -101,7 +99,7 @@ fn swap_order(swap: &Swap) -> (u8, std::cmp::Reverse<usize>, String) {
     } else {
         1 + u8::from(!swap.before.is_there())
     };
-    (group, std::cmp::Reverse(depth), swap.path.clone())
+    (group, std::cmp::Reverse(depth), &swap.path)
 }
 
 /// The directory that will contain a path.

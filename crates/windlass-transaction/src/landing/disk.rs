@@ -274,14 +274,19 @@ impl Disk {
         rustix::fs::openat(dir, name, flags, Mode::empty()).map(File::from)
     }
 
-    /// Overwrites a file from its start and truncates the rest.
-    pub(super) fn overwrite(&self, file: &File, bytes: &[u8]) -> Sys<()> {
+    /// Overwrites a part of a file.
+    pub(super) fn overwrite(&self, file: &File, bytes: &[u8], at: u64) -> Sys<()> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             self.step("overwrite")?;
-            written += retry_interrupted(|| rustix::io::pwrite(file, rest, written as u64))?;
+            written += retry_interrupted(|| rustix::io::pwrite(file, rest, at + written as u64))?;
         }
-        rustix::fs::ftruncate(file, bytes.len() as u64)
+        Ok(())
+    }
+
+    pub(super) fn truncate(&self, file: &File, length: u64) -> Sys<()> {
+        self.step("truncate")?;
+        rustix::fs::ftruncate(file, length)
     }
 
     /// Makes a new file share the bytes of another (reflink), if the file system supports it.

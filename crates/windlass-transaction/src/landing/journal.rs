@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +23,9 @@ const DRAFT: &str = "journal.json.new";
 /// Reserves disk space for the last state of the journal before the first path is swapped.
 const END: &str = "journal.json.end";
 /// Bytes by which the last state may be longer than the first one.
-const END_SLACK: usize = 64;
+const END_SLACK: u64 = 64;
+/// Bytes of the journal that are written at once. Small in tests, so that their journals have several pieces.
+const PIECE: usize = if cfg!(test) { 512 } else { 1 << 16 };
 const LOCK: &str = "lock";
 /// Prefix of the names of records.
 const RECORD: &str = "landed-";
@@ -150,19 +153,29 @@ impl JournalDir {
         serde_json::from_slice(&text).map(Some).map_err(unreadable)
     }
 
-    /// Writes and syncs the journal atomically.
-    pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
-        let (text, draft) = (encode(journal)?, OsStr::new(DRAFT));
-        self.fill(disk, draft, &text)
-            .and_then(|()| self.name_journal(disk, draft))
+    /// Writes and syncs the journal atomically. Returns its length in bytes.
+    pub(super) fn write(&self, disk: &Disk, journal: &Journal) -> Result<u64, LandError> {
+        let draft = OsStr::new(DRAFT);
+        let encode_into = |file: &File| encode(journal, |piece, _| disk.write(file, piece));
+        self.fill(disk, draft, encode_into)
+            .and_then(|length| self.name_journal(disk, draft).map(|()| length))
             .map_err(|errno| from_errno(&self.path.join(FILE), errno).into())
     }
 
     /// Reserves the disk space for [`Self::write_end`], so that a full disk cannot prevent the last state from being
-    /// recorded.
-    pub(super) fn reserve_end(&self, disk: &Disk, journal: &Journal) -> Result<(), LandError> {
-        let space = vec![0; encode(journal)?.len() + END_SLACK];
-        self.fill(disk, OsStr::new(END), &space)
+    /// recorded. `length` is that of the journal in its first state.
+    pub(super) fn reserve_end(&self, disk: &Disk, length: u64) -> Result<(), LandError> {
+        let zeros = [0; PIECE];
+        let reserve = |file: &File| {
+            let mut left = length + END_SLACK;
+            while left > 0 {
+                let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+                disk.write(file, &zeros[..piece])?;
+                left -= piece as u64;
+            }
+            Ok(())
+        };
+        self.fill(disk, OsStr::new(END), reserve)
             .map_err(|errno| from_errno(&self.path.join(END), errno).into())
     }
 
@@ -172,25 +185,26 @@ impl JournalDir {
         let fail = |errno| LandError::File(from_errno(&self.path.join(FILE), errno));
         let file = match disk.open_reserved(dir, end) {
             Ok(file) => file,
-            Err(Errno::NOENT) => return self.write(disk, journal),
+            Err(Errno::NOENT) => return self.write(disk, journal).map(drop),
             Err(errno) => return Err(fail(errno)),
         };
-        let text = encode(journal)?;
-        disk.overwrite(&file, &text)
+        encode(journal, |piece, at| disk.overwrite(&file, piece, at))
+            .and_then(|length| disk.truncate(&file, length))
             .and_then(|()| disk.sync(&file))
             .and_then(|()| self.name_journal(disk, end))
             .map_err(fail)
     }
 
-    /// Creates a file with these bytes, replacing an older one.
-    fn fill(&self, disk: &Disk, name: &OsStr, bytes: &[u8]) -> Sys<()> {
+    /// Creates a file, replacing an older one, and syncs it when `write` has written its bytes.
+    fn fill<T>(&self, disk: &Disk, name: &OsStr, write: impl FnOnce(&File) -> Sys<T>) -> Sys<T> {
         match disk.remove(self.dir.as_fd(), name) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }
         let file = disk.create(self.dir.as_fd(), name, 0o600)?;
-        disk.write(&file, bytes)?;
-        disk.sync(&file)
+        let written = write(&file)?;
+        disk.sync(&file)?;
+        Ok(written)
     }
 
     fn name_journal(&self, disk: &Disk, draft: &OsStr) -> Sys<()> {
@@ -232,10 +246,43 @@ impl JournalDir {
     }
 }
 
-fn encode(journal: &Journal) -> Result<Vec<u8>, LandError> {
-    serde_json::to_vec(journal).map_err(|err| {
-        LandError::Journal(format!("cannot encode the journal of the landing: {err}"))
-    })
+/// Encodes the journal and passes it to `write` in pieces, each with its offset: the journal of a large landing is too
+/// long to be held in memory. Returns the length in bytes.
+fn encode(journal: &Journal, write: impl FnMut(&[u8], u64) -> Sys<()>) -> Sys<u64> {
+    let pieces = PieceWriter {
+        write,
+        length: 0,
+        failed: None,
+    };
+    let mut buffered = BufWriter::with_capacity(PIECE, pieces);
+    let encoded = serde_json::to_writer(&mut buffered, journal).map_err(io::Error::from);
+    let encoded = encoded.and_then(|()| buffered.flush());
+    // After an error, dropping the `BufWriter` would write the rest.
+    let (pieces, _) = buffered.into_parts();
+    match (encoded, pieces.failed) {
+        (Ok(()), _) => Ok(pieces.length),
+        // Only a write can fail: every journal has a JSON form.
+        (Err(_), failed) => Err(failed.unwrap_or(Errno::INVAL)),
+    }
+}
+
+/// Passes bytes on with their offset, and keeps the error of the system call.
+struct PieceWriter<W> {
+    write: W,
+    length: u64,
+    failed: Option<Errno>,
+}
+
+impl<W: FnMut(&[u8], u64) -> Sys<()>> Write for PieceWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (self.write)(bytes, self.length).map_err(|errno| *self.failed.insert(errno))?;
+        self.length += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn record_name(journal: &Journal) -> String {
