@@ -55,7 +55,7 @@ pub(crate) enum SessionWork {
 
 /// A session that is open for runs.
 struct OpenedForRun {
-    _channel: Option<LocalChannel>,
+    channel: Option<LocalChannel>,
     live: Arc<LiveSession>,
     options: RunOptions,
     settings: Settings,
@@ -363,7 +363,7 @@ impl Service {
         // Without a channel, the session works as before, but other processes cannot reach it.
         let channel = LocalChannel::open(&self.0.store, &live).ok();
         Ok(OpenedForRun {
-            _channel: channel,
+            channel,
             live,
             options,
             settings,
@@ -398,11 +398,14 @@ impl Service {
 
     async fn close_after_runs(&self, host: &Arc<SessionHost>, opened: OpenedForRun) {
         let OpenedForRun {
+            channel,
             live,
             mut telemetry,
             ..
         } = opened;
         telemetry.flush().await;
+        // The channel ends before the log is free: the next holder makes one of its own.
+        drop(channel);
         // A reservation without a run has spent nothing.
         if let Err(problem) = self.0.spending.settle(&host.id, 0) {
             self.0.options.notices.warn(&problem.detail);

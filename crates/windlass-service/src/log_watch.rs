@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::OwnedFd;
 use rustix::fs::inotify;
-use tokio::io::unix::AsyncFd;
 use windlass::core::event::Order;
 use windlass::machine::SessionLog;
 
@@ -18,13 +19,18 @@ use crate::service::ServiceParts;
 
 /// Size of the buffer for notifications of the kernel.
 const BUFFER: usize = 4_096;
+/// Time after which the thread looks whether the service still exists.
+const WAIT: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
 
 /// The watched logs. Without support of the kernel, readers see events of other processes when they read again.
 #[derive(Default)]
 pub(crate) struct LogWatch(Mutex<Option<Arc<WatchedLogs>>>);
 
 struct WatchedLogs {
-    inotify: AsyncFd<rustix::fd::OwnedFd>,
+    inotify: OwnedFd,
     hosts: Mutex<HashMap<i32, Weak<SessionHost>>>,
 }
 
@@ -40,14 +46,14 @@ impl ServiceParts {
         };
         let Some(watched) = watched else { return };
         let path = self.store.log_path(&host.id);
-        let added = inotify::add_watch(watched.inotify.get_ref(), path, inotify::WatchFlags::MODIFY);
+        let added = inotify::add_watch(&watched.inotify, path, inotify::WatchFlags::MODIFY);
         let Ok(watch) = added else { return };
         let mut hosts = watched.hosts.lock();
         if hosts.len() > 256 && hosts.len().is_power_of_two() {
             hosts.retain(|watch, host| {
                 let used = host.strong_count() > 0;
                 if !used {
-                    let _ = inotify::remove_watch(watched.inotify.get_ref(), *watch);
+                    let _ = inotify::remove_watch(&watched.inotify, *watch);
                 }
                 used
             });
@@ -60,15 +66,18 @@ impl ServiceParts {
 
 fn start(store: &Arc<SessionLog>) -> Option<Arc<WatchedLogs>> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    let fd = inotify::init(flags).ok()?;
     let watched = Arc::new(WatchedLogs {
-        inotify: AsyncFd::register(fd).ok()?,
+        inotify: inotify::init(flags).ok()?,
         hosts: Mutex::default(),
     });
     let (weak, store) = (Arc::downgrade(&watched), Arc::downgrade(store));
-    tokio::spawn(async move {
+    let runtime = tokio::runtime::Handle::current();
+    // The kernel's notifications are read in a thread of their own, which ends with the service.
+    let thread = std::thread::Builder::new().name("log watch".to_owned());
+    let spawned = thread.spawn(move || {
+        let _inside = runtime.enter();
         while let (Some(watched), Some(store)) = (weak.upgrade(), store.upgrade()) {
-            let Ok(changed) = watched.changed().await else {
+            let Ok(changed) = watched.changed() else {
                 return;
             };
             for host in changed {
@@ -80,16 +89,19 @@ fn start(store: &Arc<SessionLog>) -> Option<Arc<WatchedLogs>> {
             }
         }
     });
-    Some(watched)
+    spawned.ok().map(|_| watched)
 }
 
 impl WatchedLogs {
-    /// Waits for changes, and returns the sessions whose logs changed.
-    async fn changed(&self) -> std::io::Result<Vec<Arc<SessionHost>>> {
-        let mut ready = self.inotify.readable().await?;
+    /// Waits a moment for changes, and returns the sessions whose logs changed.
+    fn changed(&self) -> rustix::io::Result<Vec<Arc<SessionHost>>> {
+        let mut poll = [PollFd::new(&self.inotify, PollFlags::IN)];
+        if rustix::event::poll(&mut poll, Some(&WAIT))? == 0 {
+            return Ok(Vec::new());
+        }
         let mut watches = Vec::new();
         let mut buffer = [std::mem::MaybeUninit::uninit(); BUFFER];
-        let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         loop {
             match reader.next() {
                 Ok(event) => {
@@ -100,11 +112,8 @@ impl WatchedLogs {
                         break;
                     }
                 }
-                Err(rustix::io::Errno::AGAIN) => {
-                    ready.clear_ready();
-                    break;
-                }
-                Err(err) => return Err(err.into()),
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(err) => return Err(err),
             }
         }
         let hosts = self.hosts.lock();

@@ -46,7 +46,6 @@ use windlass_core::workspace::{
 use windlass_core::{BoxFuture, BoxStream};
 use windlass_engine::Engine;
 use windlass_host::clock::SystemClock;
-use windlass_host::config::Places;
 use windlass_host::exec::child_env;
 use windlass_host::sandbox::Sandbox;
 use windlass_host::secret::{Credentials, Secret, Secrets};

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::ask::Ask;
 use windlass::core::budget::Spent;
-use windlass::core::clock::{Clock, Timestamp};
+use windlass::core::clock::Clock;
 use windlass::core::event::EventKind;
 use windlass::core::id::{RunId, SessionId};
 use windlass::core::runtime::RunMode;
