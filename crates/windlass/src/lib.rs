@@ -10,6 +10,7 @@ mod acp_agents;
 pub mod cassette;
 pub mod context;
 pub mod contract;
+pub mod doctor;
 mod environment;
 mod error;
 pub mod export;
