@@ -51,7 +51,7 @@ use crate::error::Error;
 use crate::flags::AgentFlags;
 use crate::model::{self, configured_base_url, vendor_access};
 use crate::notices::Notices;
-use crate::runtime_rows::{ProbeRow, RuntimeFacts, names_to_probe, runtime_statuses};
+use crate::runtime_rows::{ProbeRow, RuntimeReport, names_to_probe, runtime_statuses};
 use crate::sandboxing::{self, Tier};
 use crate::settings::Settings;
 
@@ -82,7 +82,7 @@ pub struct DoctorReport {
 #[serde(untagged)]
 pub enum DoctorRuntime {
     /// A known runtime.
-    Listed(Box<RuntimeFacts>),
+    Listed(Box<RuntimeReport>),
     /// A runtime that was only probed, such as `acp:COMMAND`.
     Probed { name: String, probe: ProbeRow },
 }
@@ -258,7 +258,7 @@ async fn runtimes(
         }
     };
     findings.extend(statuses.iter().filter_map(agent_finding));
-    let mut rows: Vec<RuntimeFacts> = statuses.iter().map(RuntimeFacts::from).collect();
+    let mut rows: Vec<RuntimeReport> = statuses.iter().map(RuntimeReport::from).collect();
     let mut others = Vec::new();
     if let Some(names) = probe {
         let mut probe = RuntimeProbe::new(&settings.layers, settings.places.runtimes_dir())?;
