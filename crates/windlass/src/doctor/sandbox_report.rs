@@ -1,4 +1,26 @@
 //! Reports the sandbox tier of this machine, its gaps, and the reason why a stronger tier is missing.
+//!
+//! ```
+//! use windlass::doctor::{SandboxTiers, TierState};
+//!
+//! fn describe(tiers: &SandboxTiers) -> String {
+//!     let missing = |state: &TierState| state.why.clone().unwrap_or_default();
+//!     format!("{}: {}", tiers.tier, missing(&tiers.namespaces))
+//! }
+//!
+//! let works = TierState { ok: true, why: None };
+//! let tiers = SandboxTiers {
+//!     tier: "broker",
+//!     namespaces: TierState { ok: false, why: Some("refused".into()) },
+//!     broker: works.clone(),
+//!     landlock: works,
+//!     landlock_version: 7,
+//!     memory: None,
+//!     not_held: Vec::new(),
+//!     cause: None,
+//! };
+//! assert_eq!(describe(&tiers), "broker: refused");
+//! ```
 
 use std::path::Path;
 

@@ -1,4 +1,20 @@
 //! The findings of a diagnosis, and the verdict whether a run can work.
+//!
+//! ```
+//! use windlass::doctor::{DoctorFinding, FindingGroup};
+//!
+//! assert_eq!(FindingGroup::ALL.map(FindingGroup::word)[0], "machine");
+//! let finding = DoctorFinding {
+//!     group: FindingGroup::Machine,
+//!     what: "settings".into(),
+//!     ok: false,
+//!     needed: true,
+//!     detail: "line 3 is not TOML".into(),
+//!     lines: vec!["line 3 is not TOML".into()],
+//!     minor: false,
+//! };
+//! assert!(finding.is_broken());
+//! ```
 
 use schemars::JsonSchema;
 use serde::Serialize;
