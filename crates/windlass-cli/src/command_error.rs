@@ -65,10 +65,6 @@ impl CommandError {
         self.message.clone()
     }
 
-    pub(crate) fn hint_text(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
     #[cfg(test)]
     pub(crate) fn text(&self) -> String {
         format!("{} | {}", self.message, self.hint.as_deref().unwrap_or(""))

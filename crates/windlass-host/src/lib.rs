@@ -5,13 +5,15 @@
 //! sandbox that [`sandbox`] plans and opens; [`git`] uses it to run the git program. [`session_log`] stores events and
 //! [`artifact`] large results. [`config`] reads settings with the origin of each value, [`instructions`] finds the
 //! instruction files for a model, [`trust`] stores the user's trust in project settings, [`secret`] hides credentials,
-//! and [`clock`] provides time and randomness.
+//! and [`clock`] provides time and randomness. [`diagnosis`] and [`apparmor`] report the state of the machine.
 //!
 //! This crate does not read the environment, print, install signal handlers or decide what is allowed.
 
+pub mod apparmor;
 pub mod artifact;
 pub mod clock;
 pub mod config;
+pub mod diagnosis;
 pub mod exec;
 pub mod git;
 pub mod instructions;

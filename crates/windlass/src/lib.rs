@@ -10,6 +10,7 @@ mod acp_agents;
 pub mod cassette;
 pub mod context;
 pub mod contract;
+pub mod doctor;
 mod environment;
 mod error;
 pub mod export;
@@ -63,7 +64,7 @@ pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 pub mod agents {
     pub use crate::acp_agents::{install_from_registry, registry};
     pub use crate::runtime_rows::{
-        ChoiceRow, InstalledAgent, OtherRuntime, ProbeRow, RegistryRow, RuntimeFacts,
+        ChoiceRow, InstalledAgent, OtherRuntime, ProbeRow, RegistryRow, RuntimeReport,
         install_agents, names_to_probe, registry_rows, remove_agent, runtime_statuses,
     };
     pub use windlass_registry::{

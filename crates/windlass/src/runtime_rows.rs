@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use windlass::agents::{
-//!     ChoiceRow, InstalledAgent, OtherRuntime, ProbeRow, RegistryRow, RuntimeFacts, choose, install_agents,
+//!     ChoiceRow, InstalledAgent, OtherRuntime, ProbeRow, RegistryRow, RuntimeReport, choose, install_agents,
 //!     names_to_probe, needs_of, registry_rows, remove_agent, runtime_statuses,
 //! };
 //! use windlass::flags::AgentFlags;
@@ -13,7 +13,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! let settings = Settings::none(dir.path());
 //! let statuses = runtime_statuses(&AgentFlags::default(), &settings).await?;
-//! let native: RuntimeFacts = RuntimeFacts::from(&statuses[0]);
+//! let native: RuntimeReport = RuntimeReport::from(&statuses[0]);
 //! let probe: Option<ProbeRow> = native.probe;
 //! assert!(native.built_in && !native.usable && probe.is_none(), "there is no key");
 //! assert!(names_to_probe(&["no-such-agent".into()], &statuses, &settings).is_err());
@@ -57,7 +57,7 @@ use crate::settings::Settings;
 
 /// A runtime: whether it is installed and usable, and its capabilities.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct RuntimeFacts {
+pub struct RuntimeReport {
     /// The value for `--runtime`.
     pub name: String,
     pub about: String,
@@ -168,7 +168,7 @@ pub async fn runtime_statuses(
     Ok(statuses)
 }
 
-impl From<&RuntimeStatus> for RuntimeFacts {
+impl From<&RuntimeStatus> for RuntimeReport {
     fn from(status: &RuntimeStatus) -> Self {
         let work = Work::ALL.iter().filter(|work| status.does(**work));
         let missing = Work::ALL

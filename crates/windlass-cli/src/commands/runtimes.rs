@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use windlass::agents::{
-    ChoiceRow, ProbeRow, ProgramLocation, RuntimeChoice, RuntimeFacts, RuntimeNeed, RuntimeProbe,
+    ChoiceRow, ProbeRow, ProgramLocation, RuntimeChoice, RuntimeNeed, RuntimeProbe, RuntimeReport,
     RuntimeStatus, choose, names_to_probe, needs_of, runtime_statuses,
 };
 use windlass::core::runtime::Work;
@@ -61,7 +61,7 @@ pub(super) fn run(args: &RuntimesArgs) -> Result<ExitCode, CommandError> {
     let mut text = String::new();
     for status in &statuses {
         text.push_str(&if args.json {
-            json_line(&RuntimeFacts::from(status))
+            json_line(&RuntimeReport::from(status))
         } else {
             shown(status)
         });

@@ -1,63 +1,14 @@
-//! Detects Ubuntu's AppArmor restriction of user namespaces, and installs or removes a profile that lifts it for this
-//! binary. The profile is of the `unconfined` kind: it restricts nothing and grants nothing else.
+//! Installs or removes a profile that lifts Ubuntu's AppArmor restriction of user namespaces for this binary. The profile is of the `unconfined` kind: it restricts nothing and grants nothing else.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::apparmor_path::{owned_by_root_alone, shell_quoted};
 use crate::command_error::CommandError;
 
 /// The name of the profile and its file.
 const NAME: &str = "windlass";
 /// Marks files that this command wrote, so that it replaces and removes no other.
 const MARK: &str = "# Written by `windlass doctor --install-apparmor`.";
-
-/// The state of AppArmor, as the kernel reports it.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct AppArmorState {
-    pub(super) enabled: bool,
-    /// The kernel setting `kernel.apparmor_restrict_unprivileged_userns` is 1.
-    pub(super) restricts: bool,
-    /// The profile this process runs under.
-    profile: Option<String>,
-}
-
-impl AppArmorState {
-    pub(super) fn read() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).ok();
-        let profile =
-            read("/proc/self/attr/apparmor/current").or_else(|| read("/proc/self/attr/current"));
-        Self::from_files(
-            read("/sys/module/apparmor/parameters/enabled").as_deref(),
-            read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref(),
-            profile.as_deref(),
-        )
-    }
-
-    /// Parses the contents of the kernel's files; `None` stands for a missing file.
-    pub(super) fn from_files(
-        enabled: Option<&str>,
-        restrict: Option<&str>,
-        profile: Option<&str>,
-    ) -> Self {
-        let is = |text: Option<&str>, value: &str| text.is_some_and(|text| text.trim() == value);
-        let profile = profile.map(|text| text.trim_matches(['\0', '\n', ' ']).to_owned());
-        Self {
-            enabled: is(enabled, "Y"),
-            restricts: is(restrict, "1"),
-            profile: profile.filter(|text| !text.is_empty()),
-        }
-    }
-
-    /// Whether the restriction applies to this process: processes without a profile are restricted.
-    pub(super) fn restricts_this_process(&self) -> bool {
-        let unconfined = self
-            .profile
-            .as_deref()
-            .is_none_or(|profile| profile == "unconfined");
-        self.enabled && self.restricts && unconfined
-    }
-}
 
 /// The text of a profile that lets a program create user namespaces.
 pub(super) fn profile(program: &Path) -> Result<String, CommandError> {
@@ -98,19 +49,6 @@ fn pattern(path: &Path) -> Result<String, CommandError> {
         pattern.push(c);
     }
     Ok(pattern)
-}
-
-/// The command that installs the profile. A binary that other users can replace is copied to a directory of root first.
-pub(super) fn install_command(program: &Path) -> String {
-    if owned_by_root_alone(program).is_ok() {
-        return format!("sudo {} doctor --install-apparmor", shell_quoted(program));
-    }
-    let shared = Path::new("/usr/local/bin/windlass");
-    format!(
-        "sudo install -o root -g root -m 755 {} {shared} && sudo {shared} doctor --install-apparmor",
-        shell_quoted(program),
-        shared = shared.display()
-    )
 }
 
 /// The directory of the profiles, and the program that loads them.

@@ -7,8 +7,9 @@ use std::process::{Command, ExitCode};
 
 use serde_json::Value;
 
-use super::apparmor::{AppArmorState, ProfileStore, install_command, profile};
-use super::apparmor_path::{owned_by_root_alone, shell_quoted};
+use windlass::doctor::{AppArmorState, install_command, owned_by_root_alone, shell_quoted};
+
+use super::apparmor::{ProfileStore, profile};
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;

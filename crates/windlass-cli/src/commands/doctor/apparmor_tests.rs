@@ -30,27 +30,6 @@ fn text() -> String {
 }
 
 #[test]
-fn the_restriction_is_recognised_from_the_kernels_files() {
-    let restricts = |enabled, restrict, profile| {
-        AppArmorState::from_files(enabled, restrict, profile).restricts_this_process()
-    };
-    assert!(restricts(Some("Y\n"), Some("1\n"), Some("unconfined\n")));
-    assert!(restricts(Some("Y\n"), Some("1\n"), None));
-    assert!(!restricts(Some("Y\n"), Some("0\n"), Some("unconfined\n")));
-    assert!(!restricts(Some("N\n"), Some("1\n"), Some("unconfined\n")));
-    assert!(!restricts(None, None, None), "a kernel without AppArmor");
-    assert!(
-        !restricts(Some("Y\n"), Some("1\n"), Some("windlass (unconfined)\n")),
-        "our profile is loaded"
-    );
-    assert!(!restricts(
-        Some("Y\n"),
-        Some("1\n"),
-        Some("docker-default (enforce)\n")
-    ));
-}
-
-#[test]
 fn the_profile_names_the_program_and_grants_user_namespaces() {
     let text = text();
     assert!(
@@ -154,23 +133,6 @@ fn a_missing_abi_and_a_missing_parser_are_reported() {
             .contains("cannot be started")
     );
     assert!(!store.file().exists());
-}
-
-#[test]
-fn the_offered_command_copies_a_program_that_others_can_replace() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("windlass");
-    std::fs::write(&program, "").unwrap();
-    let command = install_command(&program);
-    // Every user can write to the temporary directory.
-    assert!(
-        command.starts_with("sudo install -o root -g root -m 755 "),
-        "{command}"
-    );
-    assert!(
-        command.ends_with("&& sudo /usr/local/bin/windlass doctor --install-apparmor"),
-        "{command}"
-    );
 }
 
 /// Needs AppArmor 4 with `APPARMOR_PARSER=/usr/sbin/apparmor_parser APPARMOR_DIR=/etc/apparmor.d`. It loads nothing.

@@ -1,15 +1,63 @@
 //! Reports the sandbox tier of this machine, its gaps, and the reason why a stronger tier is missing.
+//!
+//! ```
+//! use windlass::doctor::{SandboxTiers, TierState};
+//!
+//! fn describe(tiers: &SandboxTiers) -> String {
+//!     let missing = |state: &TierState| state.why.clone().unwrap_or_default();
+//!     format!("{}: {}", tiers.tier, missing(&tiers.namespaces))
+//! }
+//!
+//! let works = TierState { ok: true, why: None };
+//! let tiers = SandboxTiers {
+//!     tier: "broker",
+//!     namespaces: TierState { ok: false, why: Some("refused".into()) },
+//!     broker: works.clone(),
+//!     landlock: works,
+//!     landlock_version: 7,
+//!     memory: None,
+//!     not_held: Vec::new(),
+//!     cause: None,
+//! };
+//! assert_eq!(describe(&tiers), "broker: refused");
+//! ```
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-use windlass::sandboxing::{Offer, Tier};
-use windlass::sandboxing::{not_held, tier_of};
+use schemars::JsonSchema;
+use serde::Serialize;
+use windlass_host::apparmor::{AppArmorState, install_command};
+use windlass_host::diagnosis::NamespaceSettings;
 
-use super::apparmor::AppArmorState;
-use super::report::{DoctorFinding, FindingGroup};
-use crate::command_error::CommandError;
-use windlass::settings::Settings;
+use super::verdict::{DoctorFinding, FindingGroup};
+use crate::error::Error;
+use crate::sandboxing::{self, Offer, Tier, not_held, tier_of};
+use crate::settings::Settings;
+
+/// The sandbox tiers of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SandboxTiers {
+    /// The tier that commands run in, or `none`.
+    pub tier: &'static str,
+    pub namespaces: TierState,
+    pub broker: TierState,
+    pub landlock: TierState,
+    pub landlock_version: u32,
+    /// The memory limit of commands in words, if they run in a sandbox.
+    pub memory: Option<&'static str>,
+    /// The limitations of the tier in words.
+    pub not_held: Vec<String>,
+    /// The reason why namespaces fail, as far as kernel settings reveal it.
+    pub cause: Option<String>,
+}
+
+/// Whether a sandbox tier works on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TierState {
+    pub ok: bool,
+    /// The reason why it does not work.
+    pub why: Option<String>,
+}
 
 /// The requirements of the settings for the sandbox.
 #[derive(Debug, Default)]
@@ -21,7 +69,7 @@ struct WantedTier {
 }
 
 impl WantedTier {
-    fn of(settings: &Settings) -> Result<Self, CommandError> {
+    fn of(settings: &Settings) -> Result<Self, Error> {
         let landlock = settings.layers.text("sandbox.accept") == Some("landlock");
         let weakest = match settings.layers.text("sandbox.require") {
             Some("namespaces") => Tier::Namespaces,
@@ -30,7 +78,7 @@ impl WantedTier {
             _ => Tier::Broker,
         };
         Ok(Self {
-            off: !windlass::sandboxing::holds_commands(settings)?,
+            off: !sandboxing::holds_commands(settings)?,
             weakest: Some(weakest),
         })
     }
@@ -55,9 +103,9 @@ pub(super) struct SandboxReport {
 
 impl SandboxReport {
     /// Tests every tier in `dir`.
-    pub(super) fn probe(dir: &Path, settings: &Settings) -> Result<Self, CommandError> {
+    pub(super) fn probe(dir: &Path, settings: &Settings) -> Result<Self, Error> {
         let (helper, wanted) = (
-            windlass::sandboxing::helper(&settings.environment)?,
+            sandboxing::helper(&settings.environment)?,
             WantedTier::of(settings)?,
         );
         let Offer {
@@ -66,7 +114,7 @@ impl SandboxReport {
             landlock,
             landlock_version,
             limits_memory,
-        } = windlass::sandboxing::offer(dir, &settings.environment)?;
+        } = sandboxing::offer(dir, &settings.environment)?;
         let cause = if namespaces.is_err() {
             KernelFacts::read().cause(&helper.program)
         } else {
@@ -220,19 +268,22 @@ impl SandboxReport {
         })
     }
 
-    pub(super) fn json(&self) -> Value {
-        let tier = |result: &Result<(), String>| json!({ "ok": result.is_ok(), "why": result.as_ref().err() });
-        let tier_in_force = self.tier().map_or("none", word);
-        json!({
-            "tier": tier_in_force,
-            "namespaces": tier(&self.namespaces),
-            "broker": tier(&self.broker),
-            "landlock": tier(&self.landlock),
-            "landlock_version": self.landlock_version,
-            "memory": self.memory(),
-            "not_held": self.tier().map_or_else(Vec::new, |tier| not_held(tier, true)),
-            "cause": self.cause.as_ref().map(|cause| &cause.long),
-        })
+    pub(super) fn tiers(&self) -> SandboxTiers {
+        let state = |result: &Result<(), String>| TierState {
+            ok: result.is_ok(),
+            why: result.as_ref().err().cloned(),
+        };
+        let not_held = self.tier().map(|tier| not_held(tier, true));
+        SandboxTiers {
+            tier: self.tier().map_or("none", word),
+            namespaces: state(&self.namespaces),
+            broker: state(&self.broker),
+            landlock: state(&self.landlock),
+            landlock_version: self.landlock_version,
+            memory: self.memory(),
+            not_held: not_held.into_iter().flatten().collect(),
+            cause: self.cause.as_ref().map(|cause| cause.long.clone()),
+        }
     }
 
     #[cfg(test)]
@@ -272,26 +323,17 @@ struct NamespaceObstacle {
 #[derive(Debug, Default)]
 struct KernelFacts {
     apparmor: AppArmorState,
-    /// The kernel setting `user.max_user_namespaces`.
-    max: Option<String>,
-    /// The kernel setting `kernel.unprivileged_userns_clone` of older Debian kernels.
-    clone: Option<String>,
-    container: bool,
+    namespaces: NamespaceSettings,
     /// Mounts hide parts of `/proc`, so the kernel refuses a new `/proc` in a namespace.
     masked_proc: bool,
 }
 
 impl KernelFacts {
     fn read() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).ok();
         Self {
             apparmor: AppArmorState::read(),
-            max: read("/proc/sys/user/max_user_namespaces"),
-            clone: read("/proc/sys/kernel/unprivileged_userns_clone"),
-            container: ["/.dockerenv", "/run/.containerenv"]
-                .iter()
-                .any(|file| Path::new(file).exists()),
-            masked_proc: windlass::sandboxing::proc_is_masked(),
+            namespaces: NamespaceSettings::read(),
+            masked_proc: sandboxing::proc_is_masked(),
         }
     }
 
@@ -299,8 +341,8 @@ impl KernelFacts {
     /// from inside, and the system call filter of the container is the usual obstacle.
     fn cause(&self, program: &Path) -> Option<NamespaceObstacle> {
         let zero = |text: &Option<String>| text.as_deref().is_some_and(|text| text.trim() == "0");
-        if zero(&self.max) || zero(&self.clone) {
-            let (name, command) = match zero(&self.max) {
+        if zero(&self.namespaces.max) || zero(&self.namespaces.clone) {
+            let (name, command) = match zero(&self.namespaces.max) {
                 true => (
                     "user.max_user_namespaces",
                     "sudo sysctl -w user.max_user_namespaces=15000",
@@ -317,7 +359,7 @@ impl KernelFacts {
             });
         }
         // A container with a read-only root has no marker file, but it masks parts of /proc.
-        if self.container || self.masked_proc {
+        if self.namespaces.in_container || self.masked_proc {
             let long = match self.masked_proc {
                 true => "parts of /proc are masked, as container engines do",
                 false => {
@@ -339,7 +381,7 @@ impl KernelFacts {
                 long: "the cause is Ubuntu's AppArmor restriction of user namespaces \
                    (kernel.apparmor_restrict_unprivileged_userns is 1)"
                     .to_owned(),
-                todo: format!("run `{}`", super::apparmor::install_command(program)),
+                todo: format!("run `{}`", install_command(program)),
             })
     }
 }
@@ -414,34 +456,23 @@ mod tests {
             },
             ..SandboxReport::for_test(true, true)
         };
-        assert_eq!(off.json()["tier"], "none");
+        assert_eq!(off.tiers().tier, "none");
         assert!(off.in_words().unwrap().contains("without a sandbox"));
     }
 
     #[test]
-    fn the_json_has_every_tier_and_its_gaps() {
-        let json = report(false, true, Tier::Broker).json();
+    fn the_report_has_every_tier_and_its_gaps() {
+        let tiers = report(false, true, Tier::Broker).tiers();
         assert_eq!(
-            (json["tier"].as_str(), json["namespaces"]["why"].as_str()),
-            (Some("broker"), Some("refused"))
+            (tiers.tier, tiers.namespaces.why.as_deref()),
+            ("broker", Some("refused"))
         );
-        assert_eq!(
-            (
-                json["broker"]["ok"].as_bool(),
-                json["landlock_version"].as_u64()
-            ),
-            (Some(true), Some(7))
-        );
-        assert!(json["not_held"].as_array().unwrap().len() > 2);
+        assert_eq!((tiers.broker.ok, tiers.landlock_version), (true, 7));
+        assert!(tiers.not_held.len() > 2);
         // In a container, the first tier has gaps, too.
         let first = not_held(Tier::Namespaces, true).len();
-        assert_eq!(
-            report(true, true, Tier::Broker).json()["not_held"]
-                .as_array()
-                .unwrap()
-                .len(),
-            first
-        );
+        let tiers = report(true, true, Tier::Broker).tiers();
+        assert_eq!(tiers.not_held.len(), first);
     }
 
     #[test]
@@ -455,7 +486,10 @@ mod tests {
         };
         assert_eq!(cause(KernelFacts::default()), None);
         let off = cause(KernelFacts {
-            max: text("0\n"),
+            namespaces: NamespaceSettings {
+                max: text("0\n"),
+                ..NamespaceSettings::default()
+            },
             ..KernelFacts::default()
         })
         .unwrap();
@@ -464,8 +498,11 @@ mod tests {
             "{off}"
         );
         let clone = cause(KernelFacts {
-            max: text("100\n"),
-            clone: text("0\n"),
+            namespaces: NamespaceSettings {
+                max: text("100\n"),
+                clone: text("0\n"),
+                ..NamespaceSettings::default()
+            },
             ..KernelFacts::default()
         })
         .unwrap();
@@ -485,7 +522,10 @@ mod tests {
         );
         let inside = cause(KernelFacts {
             apparmor: apparmor(),
-            container: true,
+            namespaces: NamespaceSettings {
+                in_container: true,
+                ..NamespaceSettings::default()
+            },
             ..KernelFacts::default()
         })
         .unwrap();
