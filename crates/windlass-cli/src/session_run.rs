@@ -43,10 +43,14 @@ use windlass::transcript::first_line;
 use windlass::{
     OpenRequest, OpenedSession, PendingTools, Prepared, options_for, resume_options, saved_plan,
 };
+use windlass_service::{LiveSession, LocalChannel};
 
 /// An open session with its view and its terminal.
 pub(crate) struct InteractiveSession {
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
+    /// Shows the run to other processes, and takes their answers and prompts.
+    live: Arc<LiveSession>,
+    _channel: Option<LocalChannel>,
     pub(crate) root: Arc<Root>,
     places: Places,
     /// Save the last answer of a completed run as a plan.
@@ -130,10 +134,16 @@ impl InteractiveSession {
         if let Some(choice) = &choice {
             print_choice(choice, output);
         }
+        let session = Arc::new(session);
+        let live = LiveSession::new(session.clone());
+        // Without a channel, the run works as before, but other processes cannot reach it.
+        let channel = LocalChannel::open(&store, &live).ok();
         let view = RunView::new(output, session.id(), structured, foreign.as_deref());
         options.live = view.wants_live();
         let mut interactive = Self {
             session,
+            live,
+            _channel: channel,
             root,
             places: settings.places,
             plans: settings.profile.is_some_and(|profile| profile.plans),
@@ -213,6 +223,13 @@ impl InteractiveSession {
         self.follow(handle, Some(ask.clone())).await
     }
 
+    /// Resumes the paused run, and follows it to its end or to an ask.
+    pub(crate) async fn resume_paused(&mut self) -> Result<Option<Outcome>, CommandError> {
+        let options = resume_options(&self.options, &self.session);
+        let handle = self.session.resume_paused(options)?;
+        self.follow(handle, None).await
+    }
+
     /// Shows the ask that a run paused on; `None` if the user left without an answer.
     pub(crate) async fn ask_open(&mut self, ask: &Ask) -> Option<Answer> {
         self.input.ask(&ask::question(ask));
@@ -272,18 +289,21 @@ impl InteractiveSession {
     async fn follow(
         &mut self,
         mut handle: RunHandle,
-        mut answered: Option<Ask>,
+        answered: Option<Ask>,
     ) -> Result<Option<Outcome>, CommandError> {
         self.signals.watch(Some(handle.canceller()));
+        self.live.connect(&handle);
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
         let mut asking: Option<Ask> = None;
+        let mut asked: Vec<Ask> = answered.into_iter().collect();
         let mut finished = None;
         loop {
             tokio::select! {
                 biased;
                 event = handle.next() => {
                     let Some(event) = event else { break };
+                    self.live.show(&event);
                     self.view.event(&event);
                     if !self.pace.is_zero() && is_step(&event.kind) {
                         tokio::time::sleep(self.pace).await;
@@ -297,14 +317,17 @@ impl InteractiveSession {
                         EventKind::Asked { ask } if self.options.on_ask == OnAsk::Wait => {
                             self.view.clear_status();
                             self.input.ask(&ask::question(&ask));
+                            asked.push(ask.clone());
                             asking = Some(ask);
                         }
                         EventKind::Answered { ask, answer, .. } => {
+                            // The answer may have come from another process.
                             asking.take_if(|open| open.id == ask);
-                            if let Some(open) = answered.take_if(|open| open.id == ask)
-                                && answer == Answer::Always
-                            {
-                                self.remember(&open);
+                            if let Some(at) = asked.iter().position(|open| open.id == ask) {
+                                let open = asked.swap_remove(at);
+                                if answer == Answer::Always {
+                                    self.remember(&open);
+                                }
                             }
                         }
                         // If the store failed, this event is shown without being logged.
@@ -315,9 +338,8 @@ impl InteractiveSession {
                 line = self.input.line(), if asking.is_some() || self.steers => match (line, asking.take()) {
                     // `take` first: the next line must not answer this question a second time.
                     (line, Some(ask)) if line.as_ref().is_none_or(|line| self.input.answers(line)) => {
-                        match self.answer(&handle, &ask, line.map(|line| line.text)) {
-                            true => answered = Some(ask),
-                            false => asking = Some(ask),
+                        if !self.answer(&handle, &ask, line.map(|line| line.text)) {
+                            asking = Some(ask);
                         }
                     }
                     (Some(line), open) => {
@@ -333,6 +355,7 @@ impl InteractiveSession {
             }
         }
         self.signals.watch(None);
+        self.live.disconnect();
         self.view.end();
         self.telemetry.flush().await;
         // If the stream ended without the terminal event, the log has the outcome.

@@ -68,7 +68,8 @@ impl ArtifactDir {
 
     /// Returns the size of an artifact in bytes.
     pub fn size(&self, id: &ArtifactId) -> Result<u64, ArtifactError> {
-        let (_, stat) = open_regular(&self.dir.join(id.as_str())).map_err(|err| cannot("read", &err))?;
+        let (_, stat) =
+            open_regular(&self.dir.join(id.as_str())).map_err(|err| cannot("read", &err))?;
         Ok(stat.size)
     }
 

@@ -23,7 +23,11 @@ pub(crate) struct AccessRules {
 impl AccessRules {
     pub(crate) fn new(options: &HttpOptions, address: SocketAddr, tls: bool) -> Self {
         let port = address.port();
-        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()];
+        let mut names = vec![
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "[::1]".to_owned(),
+        ];
         if !address.ip().is_unspecified() {
             names.push(match address.ip() {
                 std::net::IpAddr::V6(ip) => format!("[{ip}]"),
@@ -31,7 +35,11 @@ impl AccessRules {
             });
         }
         names.extend(options.hosts.iter().map(|host| host.to_ascii_lowercase()));
-        let scheme = if tls || options.behind_proxy { "https" } else { "http" };
+        let scheme = if tls || options.behind_proxy {
+            "https"
+        } else {
+            "http"
+        };
         let mut hosts = Vec::new();
         for name in names {
             // A reverse proxy may have the default port of its scheme.
@@ -42,7 +50,10 @@ impl AccessRules {
             hosts.push(format!("{name}:{port}"));
             hosts.push(name);
         }
-        let mut own_origins: Vec<_> = hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
+        let mut own_origins: Vec<_> = hosts
+            .iter()
+            .map(|host| format!("{scheme}://{host}"))
+            .collect();
         own_origins.dedup();
         Self {
             hosts,
@@ -72,7 +83,10 @@ impl AccessRules {
     }
 
     /// Refuses a request of a foreign page. Returns the origin if it may read the reply.
-    pub(crate) fn check_origin<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Problem> {
+    pub(crate) fn check_origin<'a>(
+        &self,
+        headers: &'a HeaderMap,
+    ) -> Result<Option<&'a str>, Problem> {
         let Some(origin) = headers.get(ORIGIN) else {
             return Ok(None);
         };
@@ -105,7 +119,8 @@ pub(crate) fn caller(
     };
     if let Some(value) = headers.get(AUTHORIZATION) {
         let token = value.to_str().ok().and_then(bearer);
-        let token = token.ok_or_else(|| unauthorized("the header `Authorization` has no bearer token"))?;
+        let token =
+            token.ok_or_else(|| unauthorized("the header `Authorization` has no bearer token"))?;
         return service
             .caller(token)
             .ok_or_else(|| unauthorized("the token is not valid"));
@@ -119,7 +134,9 @@ pub(crate) fn caller(
         .get("sec-fetch-site")
         .is_some_and(|site| site == "same-origin");
     if changes && !headers.contains_key(ORIGIN) && !same_site {
-        return Err(unauthorized("a request with a cookie must come from the page of this server"));
+        return Err(unauthorized(
+            "a request with a cookie must come from the page of this server",
+        ));
     }
     service
         .caller_of_cookie(cookie)
@@ -128,7 +145,9 @@ pub(crate) fn caller(
 
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then_some(token.trim())
 }
 
 /// The value of our cookie.
@@ -179,15 +198,25 @@ mod tests {
         check("evil.example:8080", false);
         check("localhost.evil.example:8080", false);
         check("127.0.0.1:8081", false);
-        assert!(rules().check_host(&HeaderMap::new(), &Uri::from_static("/v1")).is_err());
+        assert!(
+            rules()
+                .check_host(&HeaderMap::new(), &Uri::from_static("/v1"))
+                .is_err()
+        );
     }
 
     #[test]
     fn foreign_origins_are_refused() {
         let check = |origin: &str, expect: Result<Option<&str>, ()>| {
             let headers = headers("origin", origin);
-            let done = rules().check_origin(&headers).map(|origin| origin.map(str::to_owned));
-            assert_eq!(done.map_err(drop), expect.map(|one| one.map(str::to_owned)), "{origin}");
+            let done = rules()
+                .check_origin(&headers)
+                .map(|origin| origin.map(str::to_owned));
+            assert_eq!(
+                done.map_err(drop),
+                expect.map(|one| one.map(str::to_owned)),
+                "{origin}"
+            );
         };
         check("http://127.0.0.1:8080", Ok(None));
         check("https://tools.example", Ok(Some("https://tools.example")));

@@ -1,9 +1,9 @@
 //! Compresses replies for clients that accept gzip. Event streams are not compressed, because events must arrive at once.
 
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, VARY};
-use axum::http::HeaderMap;
-use axum::response::Response;
 use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, VARY};
+use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
@@ -19,7 +19,8 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         .any(|one| {
             let mut parts = one.split(';');
             let name = parts.next().unwrap_or_default().trim();
-            let refused = parts.any(|part| matches!(part.trim(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+            let refused =
+                parts.any(|part| matches!(part.trim(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
             name == "gzip" && !refused
         })
 }
@@ -27,7 +28,9 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 /// The body of a reply, compressed if that is worthwhile.
 pub(crate) fn set_body(response: &mut Response, bytes: Vec<u8>, gzip: bool) {
     if bytes.len() >= MIN_BYTES {
-        response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
+        response
+            .headers_mut()
+            .insert(VARY, HeaderValue::from_static("accept-encoding"));
         if gzip && let Ok(packed) = pack(&bytes) {
             response
                 .headers_mut()

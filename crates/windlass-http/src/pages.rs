@@ -21,7 +21,11 @@ pub(crate) async fn health() -> Response {
 /// The server accepts work.
 pub(crate) async fn ready(State(parts): State<Parts>) -> Response {
     match parts.service.accepts_work() {
-        Ok(()) => ([(CONTENT_TYPE, "application/json")], "{\"status\":\"ready\"}").into_response(),
+        Ok(()) => (
+            [(CONTENT_TYPE, "application/json")],
+            "{\"status\":\"ready\"}",
+        )
+            .into_response(),
         Err(problem) => {
             let mut response = problem_response(&problem);
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -47,14 +51,23 @@ pub(crate) async fn openapi(headers: HeaderMap) -> Response {
 }
 
 pub(crate) async fn docs() -> Response {
-    page("text/html; charset=utf-8", include_str!("../page/docs.html"))
+    page(
+        "text/html; charset=utf-8",
+        include_str!("../page/docs.html"),
+    )
 }
 
 pub(crate) async fn docs_file(Path(file): Path<String>) -> Response {
     match file.as_str() {
-        "docs.js" => page("text/javascript; charset=utf-8", include_str!("../page/docs.js")),
+        "docs.js" => page(
+            "text/javascript; charset=utf-8",
+            include_str!("../page/docs.js"),
+        ),
         "docs.css" => page("text/css; charset=utf-8", include_str!("../page/docs.css")),
-        _ => problem_response(&Problem::new(ProblemCode::NotFound, "there is no such page")),
+        _ => problem_response(&Problem::new(
+            ProblemCode::NotFound,
+            "there is no such page",
+        )),
     }
 }
 
@@ -65,7 +78,9 @@ fn page(kind: &'static str, text: &'static str) -> Response {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(
         CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+        HeaderValue::from_static(
+            "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        ),
     );
     response
 }
@@ -74,7 +89,9 @@ fn page(kind: &'static str, text: &'static str) -> Response {
 pub(crate) async fn login(State(parts): State<Parts>, RawQuery(query): RawQuery) -> Response {
     let done = query_pairs(query.as_deref()).and_then(|pairs| {
         let ticket = pairs.iter().find(|(name, _)| name == "ticket");
-        let ticket = ticket.map(|(_, ticket)| ticket.as_str()).unwrap_or_default();
+        let ticket = ticket
+            .map(|(_, ticket)| ticket.as_str())
+            .unwrap_or_default();
         log_in(&parts.service, ticket, parts.secure)
     });
     match done {

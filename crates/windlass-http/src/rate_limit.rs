@@ -43,7 +43,10 @@ impl RateLimits {
         if *left < 1.0 {
             return Err(Problem::new(
                 ProblemCode::TooManyRequests,
-                format!("this token sends more than {} requests per second", self.per_second),
+                format!(
+                    "this token sends more than {} requests per second",
+                    self.per_second
+                ),
             )
             .hint("send fewer requests; one event stream replaces polling")
             .retry_after(1));
@@ -68,7 +71,13 @@ mod tests {
         }
         assert!(limits.take_at("a", start).is_err());
         limits.take_at("b", start).unwrap();
-        limits.take_at("a", start + Duration::from_millis(600)).unwrap();
-        assert!(limits.take_at("a", start + Duration::from_millis(700)).is_err());
+        limits
+            .take_at("a", start + Duration::from_millis(600))
+            .unwrap();
+        assert!(
+            limits
+                .take_at("a", start + Duration::from_millis(700))
+                .is_err()
+        );
     }
 }

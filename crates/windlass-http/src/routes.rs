@@ -104,8 +104,10 @@ async fn call(
         }
         Method::Post | Method::Put => {
             if head.uri.query().is_some_and(|query| !query.is_empty()) {
-                return Err(Problem::invalid("this operation takes its parameters in the body")
-                    .hint("send them as a JSON object"));
+                return Err(
+                    Problem::invalid("this operation takes its parameters in the body")
+                        .hint("send them as a JSON object"),
+                );
             }
             let mut map = read_body(&head.headers, body).await?;
             for (name, value) in path {
@@ -139,7 +141,9 @@ pub(crate) fn authorized(
     headers: &HeaderMap,
 ) -> Result<Caller, Problem> {
     let caller = caller(&parts.service, method, headers)?;
-    parts.rates.take(caller.token.as_deref().unwrap_or_default())?;
+    parts
+        .rates
+        .take(caller.token.as_deref().unwrap_or_default())?;
     Ok(caller)
 }
 
@@ -156,7 +160,10 @@ pub(crate) fn query_pairs(query: Option<&str>) -> Result<Vec<(String, String)>, 
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query)
         .map_err(|err| Problem::invalid(format!("the query cannot be read: {err}")))?;
     // A token in an address would be in logs and in the history of browsers.
-    if pairs.iter().any(|(name, _)| matches!(name.as_str(), "token" | "access_token")) {
+    if pairs
+        .iter()
+        .any(|(name, _)| matches!(name.as_str(), "token" | "access_token"))
+    {
         return Err(Problem::invalid("a token in the address is not accepted")
             .hint("send `Authorization: Bearer TOKEN`"));
     }
@@ -172,8 +179,13 @@ fn add_range(pairs: &mut Vec<(String, String)>, headers: &HeaderMap) {
     else {
         return;
     };
-    let Ok(first) = first.parse::<u64>() else { return };
-    if pairs.iter().any(|(name, _)| name == "offset" || name == "length") {
+    let Ok(first) = first.parse::<u64>() else {
+        return;
+    };
+    if pairs
+        .iter()
+        .any(|(name, _)| name == "offset" || name == "length")
+    {
         return;
     }
     pairs.push(("offset".to_owned(), first.to_string()));
@@ -185,7 +197,10 @@ fn add_range(pairs: &mut Vec<(String, String)>, headers: &HeaderMap) {
 }
 
 /// Reads the body as a JSON object. An empty body is an empty object.
-pub(crate) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
+pub(crate) async fn read_body(
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Map<String, Value>, Problem> {
     if headers.contains_key(CONTENT_ENCODING) {
         return Err(Problem::new(
             ProblemCode::UnsupportedMediaType,
@@ -222,16 +237,17 @@ pub(crate) async fn read_body(headers: &HeaderMap, body: Body) -> Result<Map<Str
     }
     // A page of another site can send other types without asking the server first.
     if !is_json {
-        return Err(Problem::new(
-            ProblemCode::UnsupportedMediaType,
-            "the body must be JSON",
-        )
-        .hint("send `Content-Type: application/json`"));
+        return Err(
+            Problem::new(ProblemCode::UnsupportedMediaType, "the body must be JSON")
+                .hint("send `Content-Type: application/json`"),
+        );
     }
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(Problem::invalid("the body must be a JSON object")),
-        Err(err) => Err(Problem::invalid(format!("the body is not valid JSON: {err}"))),
+        Err(err) => Err(Problem::invalid(format!(
+            "the body is not valid JSON: {err}"
+        ))),
     }
 }
 
@@ -260,7 +276,11 @@ pub(crate) fn json_response(
         let known = headers
             .get(IF_NONE_MATCH)
             .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| value.split(',').any(|one| one.trim().trim_start_matches("W/") == tag));
+            .is_some_and(|value| {
+                value
+                    .split(',')
+                    .any(|one| one.trim().trim_start_matches("W/") == tag)
+            });
         if let Ok(tag) = HeaderValue::from_str(&tag) {
             response.headers_mut().insert(ETAG, tag);
         }
@@ -278,7 +298,11 @@ pub(crate) fn json_response(
 
 fn bytes_response(bytes: Bytes) -> Response {
     let whole = bytes.offset == 0 && bytes.bytes.len() as u64 == bytes.total;
-    let status = if whole { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
+    let status = if whole {
+        StatusCode::OK
+    } else {
+        StatusCode::PARTIAL_CONTENT
+    };
     let mut response = status.into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(bytes.content_type));
@@ -301,7 +325,8 @@ fn bytes_response(bytes: Bytes) -> Response {
 
 /// A problem as a reply (RFC 9457).
 pub(crate) fn problem_response(problem: &Problem) -> Response {
-    let status = StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status =
+        StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(problem).unwrap_or_default();
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
@@ -333,7 +358,11 @@ async fn method_not_allowed(request: Request<Body>) -> Response {
         .filter(|operation| path_fits(operation.path, &path))
         .map(|operation| operation.method.word())
         .collect();
-    let allowed = if methods.is_empty() { "GET".to_owned() } else { methods.join(", ") };
+    let allowed = if methods.is_empty() {
+        "GET".to_owned()
+    } else {
+        methods.join(", ")
+    };
     let problem = Problem::new(
         ProblemCode::MethodNotAllowed,
         format!("this route does not have the method {}", request.method()),

@@ -84,7 +84,9 @@ impl ServeError {
                 "add `--tls-cert FILE --tls-key FILE`, or `--behind-proxy` if a reverse proxy encrypts the connections, or \
                  listen on 127.0.0.1"
             }
-            Self::Bind(..) => "choose another address or port with `--bind` or `--port`, or end the other server",
+            Self::Bind(..) => {
+                "choose another address or port with `--bind` or `--port`, or end the other server"
+            }
             Self::Tls(_) => "name a certificate chain and its private key in PEM files",
         }
     }

@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use serde::Deserialize;
 use windlass_service::{
-    Caller, EventReader, FeedItem, Input, Problem, Reply, Request as OperationRequest,
-    SessionFeed, operation,
+    Caller, EventReader, FeedItem, Input, Problem, Reply, Request as OperationRequest, SessionFeed,
+    operation,
 };
 
 use crate::routes::{Parts, authorized, problem_response, query_pairs};
@@ -43,7 +43,8 @@ struct StreamParams {
 fn read_params(path: &[(String, String)], query: Option<&str>) -> Result<StreamParams, Problem> {
     let mut pairs = path.to_vec();
     pairs.extend(query_pairs(query)?);
-    let text = serde_urlencoded::to_string(&pairs).map_err(|err| Problem::invalid(err.to_string()))?;
+    let text =
+        serde_urlencoded::to_string(&pairs).map_err(|err| Problem::invalid(err.to_string()))?;
     serde_urlencoded::from_str(&text).map_err(|err| Problem::invalid(err.to_string()))
 }
 
@@ -78,15 +79,19 @@ pub(crate) async fn session(
     }
     let live = params.live.unwrap_or(true);
     let reader = parts.service.events(caller, &id, after, live).await?;
-    Ok(stream_response(parts, first, Source::Session(Box::new(reader))))
+    Ok(stream_response(
+        parts,
+        first,
+        Source::Session(Box::new(reader)),
+    ))
 }
 
 /// The state of a session as JSON, and the number of its last event.
 async fn snapshot(parts: &Parts, caller: &Caller, session: &str) -> Result<(String, u64), Problem> {
     let pairs = vec![("session".to_owned(), session.to_owned())];
     let text = read(parts, caller, "sessions.get", pairs).await?;
-    let value: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|err| Problem::invalid(err.to_string()))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|err| Problem::invalid(err.to_string()))?;
     Ok((text, value["last_seq"].as_u64().unwrap_or_default()))
 }
 
@@ -165,49 +170,53 @@ impl Source {
 fn stream_response(parts: &Parts, first: String, source: Source) -> Response {
     let closing = parts.service.closing();
     let state = (Some(first), source, closing, false);
-    let stream = futures_util::stream::unfold(state, |(first, mut source, closing, ended)| async move {
-        if ended {
-            return None;
-        }
-        if let Some(first) = first {
-            return Some((Ok::<_, Infallible>(Bytes::from(first)), (None, source, closing, false)));
-        }
-        let mut text = String::new();
-        let ended = tokio::select! {
-            biased;
-            item = source.next() => match item {
-                Ok(item) => {
-                    source.write(&item, &mut text);
-                    let mut ended = false;
-                    while text.len() < CHUNK {
-                        match source.next().now_or_never() {
-                            Some(Ok(item)) => source.write(&item, &mut text),
-                            Some(Err(problem)) => {
-                                write_end(&problem, &mut text);
-                                ended = true;
-                                break;
+    let stream =
+        futures_util::stream::unfold(state, |(first, mut source, closing, ended)| async move {
+            if ended {
+                return None;
+            }
+            if let Some(first) = first {
+                return Some((
+                    Ok::<_, Infallible>(Bytes::from(first)),
+                    (None, source, closing, false),
+                ));
+            }
+            let mut text = String::new();
+            let ended = tokio::select! {
+                biased;
+                item = source.next() => match item {
+                    Ok(item) => {
+                        source.write(&item, &mut text);
+                        let mut ended = false;
+                        while text.len() < CHUNK {
+                            match source.next().now_or_never() {
+                                Some(Ok(item)) => source.write(&item, &mut text),
+                                Some(Err(problem)) => {
+                                    write_end(&problem, &mut text);
+                                    ended = true;
+                                    break;
+                                }
+                                None => break,
                             }
-                            None => break,
                         }
+                        ended
                     }
-                    ended
-                }
-                Err(problem) => {
-                    write_end(&problem, &mut text);
+                    Err(problem) => {
+                        write_end(&problem, &mut text);
+                        true
+                    }
+                },
+                () = closing.cancelled() => {
+                    let _ = write!(text, "retry: {RETRY_MS}\nevent: closing\ndata: {{}}\n\n");
                     true
                 }
-            },
-            () = closing.cancelled() => {
-                let _ = write!(text, "retry: {RETRY_MS}\nevent: closing\ndata: {{}}\n\n");
-                true
-            }
-            () = tokio::time::sleep(HEARTBEAT) => {
-                text.push_str(": still here\n\n");
-                false
-            }
-        };
-        Some((Ok(Bytes::from(text)), (None, source, closing, ended)))
-    });
+                () = tokio::time::sleep(HEARTBEAT) => {
+                    text.push_str(": still here\n\n");
+                    false
+                }
+            };
+            Some((Ok(Bytes::from(text)), (None, source, closing, ended)))
+        });
     let mut response = Body::from_stream(stream).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -19,7 +19,8 @@ pub struct TlsFiles {
 }
 
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
-    let failed = |what: &PathBuf, err: String| ServeError::Tls(format!("{}: {err}", what.display()));
+    let failed =
+        |what: &PathBuf, err: String| ServeError::Tls(format!("{}: {err}", what.display()));
     let certs: Vec<_> = CertificateDer::pem_file_iter(&files.cert)
         .and_then(Iterator::collect)
         .map_err(|err| failed(&files.cert, err.to_string()))?;

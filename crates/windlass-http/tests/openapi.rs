@@ -72,7 +72,8 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
             // A query has no null: an absent parameter is absent.
             drop_null(&mut schema);
             let about = schema.get("description").cloned();
-            let mut parameter = json!({ "name": name, "in": "query", "required": needed, "schema": schema });
+            let mut parameter =
+                json!({ "name": name, "in": "query", "required": needed, "schema": schema });
             if let Some(about) = about {
                 parameter["description"] = about;
             }
@@ -84,7 +85,9 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     }
     let mut content = match result {
         Some(schema) => json!({ "application/json": { "schema": schema } }),
-        None => json!({ "application/octet-stream": {}, "text/x-diff": {}, "text/plain": {}, "text/html": {} }),
+        None => {
+            json!({ "application/octet-stream": {}, "text/x-diff": {}, "text/plain": {}, "text/html": {} })
+        }
     };
     if operation.name == "events.list" {
         content["text/event-stream"] = json!({ "schema": { "type": "string" } });
@@ -94,8 +97,15 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         operation.status.to_string(),
         json!({ "description": "Success", "content": content }),
     );
-    if !content.as_object().unwrap().contains_key("application/json") {
-        responses.insert("206".into(), json!({ "description": "A part of the content", "content": content }));
+    if !content
+        .as_object()
+        .unwrap()
+        .contains_key("application/json")
+    {
+        responses.insert(
+            "206".into(),
+            json!({ "description": "A part of the content", "content": content }),
+        );
     }
     responses.insert(
         "default".into(),
@@ -116,7 +126,11 @@ fn drop_null(schema: &mut Value) {
         }
     }
     if let Some(any) = schema["anyOf"].as_array() {
-        let rest: Vec<Value> = any.iter().filter(|one| one["type"] != "null").cloned().collect();
+        let rest: Vec<Value> = any
+            .iter()
+            .filter(|one| one["type"] != "null")
+            .cloned()
+            .collect();
         if let [one] = &rest[..] {
             let mut one = one.clone();
             if let (Some(about), Some(one)) = (schema.get("description"), one.as_object_mut()) {
@@ -140,7 +154,10 @@ fn document() -> Value {
     for operation in operations() {
         let method = operation.method.word().to_lowercase();
         let described = describe(operation, &mut generator);
-        paths.entry(operation.path).or_default().insert(method, described);
+        paths
+            .entry(operation.path)
+            .or_default()
+            .insert(method, described);
     }
     let schemas: BTreeMap<String, Value> = generator.take_definitions(true).into_iter().collect();
     json!({

@@ -164,7 +164,10 @@ impl Caller {
             Isolation::Isolated => Mode::Auto,
             Isolation::InPlace => Mode::Ask,
         };
-        let own: Option<Mode> = settings.layers.text("approval").and_then(|word| word.parse().ok());
+        let own: Option<Mode> = settings
+            .layers
+            .text("approval")
+            .and_then(|word| word.parse().ok());
         let mode = ceiling.approval.or(own).unwrap_or(default);
         if let Some(wanted) = request.approval
             && looseness(wanted) > looseness(mode)
@@ -177,8 +180,14 @@ impl Caller {
         if request.approval.is_none() && ceiling.approval.is_some() {
             request.approval = ceiling.approval;
         }
-        let own = settings.layers.text("sandbox.level").and_then(|word| word.parse().ok());
-        let level = ceiling.sandbox.or(own).unwrap_or(SandboxLevel::WorkspaceWrite);
+        let own = settings
+            .layers
+            .text("sandbox.level")
+            .and_then(|word| word.parse().ok());
+        let level = ceiling
+            .sandbox
+            .or(own)
+            .unwrap_or(SandboxLevel::WorkspaceWrite);
         if let Some(wanted) = request.sandbox
             && openness(wanted) > openness(level)
         {
@@ -233,7 +242,10 @@ impl Caller {
             None => false,
         };
         if over {
-            return Err(exceeds("this budget", &format!("use at most {most} US dollars")));
+            return Err(exceeds(
+                "this budget",
+                &format!("use at most {most} US dollars"),
+            ));
         }
         if request.max_budget_usd.is_none() && self.ceiling.max_budget_usd.is_some() {
             request.max_budget_usd = Some(Cap::At(most));
@@ -300,7 +312,11 @@ mod tests {
     #[test]
     fn network_access_is_compared() {
         let check = |wanted: &str, limit: &str, expect: bool| {
-            assert_eq!(net_is_within(wanted, limit), expect, "{wanted} within {limit}");
+            assert_eq!(
+                net_is_within(wanted, limit),
+                expect,
+                "{wanted} within {limit}"
+            );
         };
         check("off", "loopback", true);
         check("loopback", "loopback", true);

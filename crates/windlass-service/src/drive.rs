@@ -65,7 +65,11 @@ struct OpenedForRun {
 
 impl Service {
     /// Lets the queued prompts of a session run when it is its turn.
-    pub(crate) fn schedule(&self, host: &SessionHost, token: Option<String>) -> Result<(), Problem> {
+    pub(crate) fn schedule(
+        &self,
+        host: &SessionHost,
+        token: Option<String>,
+    ) -> Result<(), Problem> {
         let key: FairKey = (host.workspace.clone(), token);
         self.0.scheduler.enqueue(key, host.id.clone())?;
         self.start_waiting();
@@ -98,9 +102,16 @@ impl Service {
         let host = self.any_host(session).await?;
         loop {
             let overview = self.overview(session, None).await?;
-            let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
+            let paused = overview
+                .open
+                .as_ref()
+                .is_some_and(|run| run.pause().is_some());
             if paused {
-                if self.drive_work(&host, SessionWork::ResumePaused, None).await?.is_none() {
+                if self
+                    .drive_work(&host, SessionWork::ResumePaused, None)
+                    .await?
+                    .is_none()
+                {
                     return Ok(());
                 }
                 continue;
@@ -353,7 +364,7 @@ impl Service {
                 .spending
                 .reserve(&host.id, token, options.budget.cost_micros, before)?;
         let live = Arc::new(LiveSession::with_events(
-            session,
+            Arc::new(session),
             host.events.clone(),
             Some(self.0.feed.clone()),
         ));
@@ -383,27 +394,28 @@ impl Service {
         opened: &mut OpenedForRun,
     ) -> Result<(), Problem> {
         let next = opened.live.session.with_history(|history| {
-            (history.queue().first().cloned(), history.total().cost_micros)
+            (
+                history.queue().first().cloned(),
+                history.total().cost_micros,
+            )
         });
         let (Some(next), before) = next else {
             return Ok(());
         };
         let budget = self.budget_of(next.by.as_deref());
         let token = next.by.as_deref().map(|name| (name, budget));
-        let wanted = opened.settings.budget().ok().and_then(|budget| budget.cost_micros);
+        let wanted = opened
+            .settings
+            .budget()
+            .ok()
+            .and_then(|budget| budget.cost_micros);
         opened.options.budget.cost_micros =
             self.0.spending.reserve(&host.id, token, wanted, before)?;
         Ok(())
     }
 
     async fn close_after_runs(&self, host: &Arc<SessionHost>, opened: OpenedForRun) {
-        let OpenedForRun {
-            channel,
-            live,
-            mut telemetry,
-            ..
-        } = opened;
-        telemetry.flush().await;
+        let OpenedForRun { channel, live, .. } = opened;
         // The channel ends before the log is free: the next holder makes one of its own.
         drop(channel);
         // A reservation without a run has spent nothing.
@@ -426,7 +438,7 @@ impl Service {
         self.0.metrics.started();
         let mut waiting: Option<(Ask, tokio::time::Instant)> = None;
         let mut asks: Vec<Ask> = live.session.pending();
-        let (mut finished, mut spent) = (false, 0_u64);
+        let (mut finished, mut begun_any, mut spent) = (false, false, 0_u64);
         loop {
             let deadline = waiting.as_ref().map(|(_, since)| {
                 let wait = match host.events.has_followers() || self.0.feed.has_followers() {
@@ -446,6 +458,7 @@ impl Service {
                 }
             };
             let Some(event) = event else { break };
+            begun_any = true;
             if let Some(begun) = begun.take_if(|_| event.order.seq().is_some()) {
                 let _ = begun.send(Ok(handle.id().clone()));
             }
@@ -459,7 +472,12 @@ impl Service {
                 EventKind::Answered { ask, answer, .. } => {
                     waiting = None;
                     if let Some(at) = asks.iter().position(|open| open.id == *ask) {
-                        remember(&opened.settings, &host.workspace, &asks.swap_remove(at), answer);
+                        remember(
+                            &opened.settings,
+                            &host.workspace,
+                            &asks.swap_remove(at),
+                            answer,
+                        );
                     }
                 }
                 EventKind::Spent { cost_micros, .. } => {
@@ -477,7 +495,8 @@ impl Service {
             self.0.options.notices.warn(&problem.detail);
         }
         self.0.metrics.ended();
-        finished
+        // A prompt that was removed from the queue at the last moment starts no run.
+        finished || !begun_any
     }
 
     /// Sends the notifications that an event causes.
@@ -496,7 +515,10 @@ impl Service {
             let Ok(overview) = self.overview(&session, None).await else {
                 continue;
             };
-            let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
+            let paused = overview
+                .open
+                .as_ref()
+                .is_some_and(|run| run.pause().is_some());
             let queued = self.0.options.run_queued && overview.queue.first().is_some();
             if paused || (queued && overview.asks.is_empty()) {
                 self.schedule(&host, token)?;

@@ -101,7 +101,9 @@ impl SessionHost {
         }
         let settings = service.settings(None)?;
         let engine = wire::session_engine(&settings)?;
-        let opened = engine.open(OpenSession::Resume(self.id.clone()), RunMode::Analysis).await;
+        let opened = engine
+            .open(OpenSession::Resume(self.id.clone()), RunMode::Analysis)
+            .await;
         let session = match opened.map_err(Problem::from) {
             Ok(session) => session,
             Err(problem) if problem.is(ProblemCode::Locked) => {
@@ -136,7 +138,11 @@ impl SessionHost {
     }
 
     /// Queues a prompt. It is durable when this returns. Returns the number of its event.
-    pub(crate) async fn queue(&self, service: &Service, request: QueueRequest) -> Result<u64, Problem> {
+    pub(crate) async fn queue(
+        &self,
+        service: &Service,
+        request: QueueRequest,
+    ) -> Result<u64, Problem> {
         self.with_writer(service, |writer| async move {
             match writer {
                 SessionWriter::Live(live) => live.queue(request).await,
@@ -158,14 +164,19 @@ impl SessionHost {
     }
 
     /// Changes the order of the queued prompts.
-    pub(crate) async fn reorder_queue(&self, service: &Service, order: Vec<u64>) -> Result<(), Problem> {
+    pub(crate) async fn reorder_queue(
+        &self,
+        service: &Service,
+        order: Vec<u64>,
+    ) -> Result<(), Problem> {
         self.with_writer(service, |writer| async move {
             match writer {
                 SessionWriter::Live(live) => live.reorder_queue(order).await.map(drop),
                 SessionWriter::Idle(session) => Ok(session.reorder_queue(order).await.map(drop)?),
-                SessionWriter::Remote(mut remote) => {
-                    remote.call(&LocalRequest::Reorder { order }).await.map(drop)
-                }
+                SessionWriter::Remote(mut remote) => remote
+                    .call(&LocalRequest::Reorder { order })
+                    .await
+                    .map(drop),
             }
         })
         .await
@@ -200,7 +211,11 @@ impl SessionHost {
     }
 
     /// Pauses the run in progress at its next safe point.
-    pub(crate) async fn pause(&self, service: &Service, reason: PauseReason) -> Result<(), Problem> {
+    pub(crate) async fn pause(
+        &self,
+        service: &Service,
+        reason: PauseReason,
+    ) -> Result<(), Problem> {
         self.with_writer(service, |writer| async move {
             match writer {
                 SessionWriter::Live(live) => {
@@ -272,7 +287,9 @@ impl SessionHost {
                 all.filter(|one| *one != seq).collect()
             });
             session.reorder_queue(order).await?;
-            session.note(EventKind::warned("prompt_refused", text)).await?;
+            session
+                .note(EventKind::warned("prompt_refused", text))
+                .await?;
             Ok(())
         })
         .await

@@ -128,13 +128,16 @@ impl IdempotencyKeys {
         key: &str,
         request: &str,
     ) -> Result<Remembered, Problem> {
-        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|b| (0x20..0x7f).contains(&b))
+        {
             return Err(Problem::invalid(format!(
                 "an idempotency key has 1 to {MAX_KEY} printable ASCII characters"
             ))
             .hint("use a new UUID for each request"));
         }
-        let hashed = blake3::hash(format!("{token}\n{key}").as_bytes()).to_hex().to_string();
+        let hashed = blake3::hash(format!("{token}\n{key}").as_bytes())
+            .to_hex()
+            .to_string();
         let request = blake3::hash(request.as_bytes()).to_hex().to_string();
         loop {
             let waits = {
@@ -149,8 +152,13 @@ impl IdempotencyKeys {
                         )
                         .hint("use a new key for each request"));
                     }
-                    Some(KeyState { reply: Some(reply), .. }) => return Ok(Remembered::Reply(reply)),
-                    Some(KeyState { running: Some(notify), .. }) => notify,
+                    Some(KeyState {
+                        reply: Some(reply), ..
+                    }) => return Ok(Remembered::Reply(reply)),
+                    Some(KeyState {
+                        running: Some(notify),
+                        ..
+                    }) => notify,
                     Some(_) => {
                         if let Some(one) = state.keys.get_mut(&hashed) {
                             one.running = Some(Arc::default());
@@ -165,7 +173,12 @@ impl IdempotencyKeys {
             };
             let mut notified = std::pin::pin!(waits.notified());
             notified.as_mut().enable();
-            let still = self.state.lock().keys.get(&hashed).is_some_and(|one| one.running.is_some());
+            let still = self
+                .state
+                .lock()
+                .keys
+                .get(&hashed)
+                .is_some_and(|one| one.running.is_some());
             if still {
                 notified.await;
             }
@@ -177,7 +190,9 @@ impl IdempotencyKeys {
         let mut state = self.state.lock();
         let before = state.keys.len();
         state.keys.retain(|_, one| {
-            one.reply.as_ref().is_none_or(|reply| !reply.contains(session.as_str()))
+            one.reply
+                .as_ref()
+                .is_none_or(|reply| !reply.contains(session.as_str()))
         });
         if state.keys.len() != before {
             // If the file cannot be written, it still has no more than the id of the session.
@@ -252,7 +267,10 @@ impl IdempotencyKeys {
                 k: key.clone(),
                 at: one.at,
                 r: one.request.clone(),
-                reply: one.reply.as_deref().and_then(|reply| RawValue::from_string(reply.to_owned()).ok()),
+                reply: one
+                    .reply
+                    .as_deref()
+                    .and_then(|reply| RawValue::from_string(reply.to_owned()).ok()),
             };
             serde_json::to_writer(&mut bytes, &line)
                 .map_err(|err| Problem::new(ProblemCode::Internal, err.to_string()))?;
@@ -266,22 +284,30 @@ impl IdempotencyKeys {
 }
 
 fn open_for_append(path: &Path) -> Result<File, Problem> {
-    let file = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    file.map_err(|err| {
-        Problem::from(err).hint(format!("{} must be writable", path.display()))
-    })
+    let file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    file.map_err(|err| Problem::from(err).hint(format!("{} must be writable", path.display())))
 }
 
 impl KeyInUse {
     /// Stores the reply. Requests that wait for it get it, too.
     pub(crate) fn finish(self, reply: &str) {
-        let reply = if reply.len() <= MAX_REPLY { reply } else { "null" };
+        let reply = if reply.len() <= MAX_REPLY {
+            reply
+        } else {
+            "null"
+        };
         let mut state = self.keys.state.lock();
         let Some(one) = state.keys.get(&self.key).cloned() else {
             return;
         };
         // The reply need not survive a power cut: without it, the log tells whether the request took effect.
-        let stored = self.keys.store(&mut state, &self.key, &one.request, Some(reply), false);
+        let stored = self
+            .keys
+            .store(&mut state, &self.key, &one.request, Some(reply), false);
         if stored.is_err()
             && let Some(one) = state.keys.get_mut(&self.key)
         {
@@ -335,14 +361,23 @@ mod tests {
         };
         assert_eq!(&*reply, r#"{"ok":1}"#);
         assert!(keys.begin("t", "k1", "another").await.is_err());
-        assert!(matches!(keys.begin("u", "k1", "request").await.unwrap(), Remembered::New(_)));
+        assert!(matches!(
+            keys.begin("u", "k1", "request").await.unwrap(),
+            Remembered::New(_)
+        ));
         let Remembered::New(used) = keys.begin("t", "k2", "request").await.unwrap() else {
             panic!("it is new")
         };
         std::mem::forget(used);
         let next = Arc::new(IdempotencyKeys::open(dir.path()).unwrap());
-        assert!(matches!(next.begin("t", "k1", "request").await.unwrap(), Remembered::Reply(_)));
-        assert!(matches!(next.begin("t", "k2", "request").await.unwrap(), Remembered::Interrupted(_)));
+        assert!(matches!(
+            next.begin("t", "k1", "request").await.unwrap(),
+            Remembered::Reply(_)
+        ));
+        assert!(matches!(
+            next.begin("t", "k2", "request").await.unwrap(),
+            Remembered::Interrupted(_)
+        ));
     }
 
     #[tokio::test]
@@ -359,7 +394,10 @@ mod tests {
         };
         tokio::task::yield_now().await;
         used.finish("1");
-        assert!(matches!(waiting.await.unwrap().unwrap(), Remembered::Reply(_)));
+        assert!(matches!(
+            waiting.await.unwrap().unwrap(),
+            Remembered::Reply(_)
+        ));
         assert!(keys.begin("t", "", "r").await.is_err());
     }
 }

@@ -176,9 +176,16 @@ mod tests {
         input.extend_from_slice(&long);
         input.extend_from_slice(b"\ntwo");
         let mut from = tokio::io::BufReader::new(&input[..]);
-        assert!(matches!(read_line(&mut from).await.unwrap(), ReadLine::Line(line) if line == "one\n"));
-        assert!(matches!(read_line(&mut from).await.unwrap(), ReadLine::TooLong));
-        assert!(matches!(read_line(&mut from).await.unwrap(), ReadLine::Line(line) if line == "two"));
+        assert!(
+            matches!(read_line(&mut from).await.unwrap(), ReadLine::Line(line) if line == "one\n")
+        );
+        assert!(matches!(
+            read_line(&mut from).await.unwrap(),
+            ReadLine::TooLong
+        ));
+        assert!(
+            matches!(read_line(&mut from).await.unwrap(), ReadLine::Line(line) if line == "two")
+        );
         assert!(matches!(read_line(&mut from).await.unwrap(), ReadLine::End));
     }
 }

@@ -59,7 +59,8 @@ impl ServiceParts {
     /// Stores uploaded bytes in a private file.
     pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Upload, Problem> {
         let mut name = [0; 8];
-        getrandom::fill(&mut name).map_err(|err| Problem::new(ProblemCode::Internal, err.to_string()))?;
+        getrandom::fill(&mut name)
+            .map_err(|err| Problem::new(ProblemCode::Internal, err.to_string()))?;
         let name = u64::from_be_bytes(name);
         let path = self.server_dir().join(format!("upload-{name:016x}"));
         crate::private_file::write(&path, bytes)?;
@@ -69,10 +70,17 @@ impl ServiceParts {
 
 impl Service {
     /// Marks a session before work of it is logged.
-    pub(crate) fn mark_work(&self, session: &SessionId, token: Option<&str>) -> Result<(), Problem> {
+    pub(crate) fn mark_work(
+        &self,
+        session: &SessionId,
+        token: Option<&str>,
+    ) -> Result<(), Problem> {
         let dir = self.0.marks();
         crate::private_file::create_dir(&dir)?;
-        Ok(std::fs::write(dir.join(session.as_str()), token.unwrap_or_default())?)
+        Ok(std::fs::write(
+            dir.join(session.as_str()),
+            token.unwrap_or_default(),
+        )?)
     }
 
     /// Removes the mark of a session that has no work left.
@@ -80,7 +88,10 @@ impl Service {
         let Ok(overview) = self.overview(session, None).await else {
             return;
         };
-        let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
+        let paused = overview
+            .open
+            .as_ref()
+            .is_some_and(|run| run.pause().is_some());
         if !paused && overview.queue.first().is_none() {
             let _ = std::fs::remove_file(self.0.marks().join(session.as_str()));
         }
@@ -110,8 +121,11 @@ impl Service {
     pub(crate) async fn delete_session(&self, host: &SessionHost) -> Result<(), Problem> {
         let _opening = host.opening.lock().await;
         if host.live().is_some() || self.0.scheduler.is_running(&host.id) {
-            return Err(Problem::new(ProblemCode::Conflict, "a run is in progress in this session")
-                .hint("cancel it first"));
+            return Err(Problem::new(
+                ProblemCode::Conflict,
+                "a run is in progress in this session",
+            )
+            .hint("cancel it first"));
         }
         self.0.scheduler.remove(&host.id);
         self.0.store.delete(&host.id).await?;

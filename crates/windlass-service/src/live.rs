@@ -46,7 +46,7 @@ impl Drop for Follower {
 
 /// A session whose log this process writes.
 pub struct LiveSession {
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
     pub(crate) events: Arc<SessionEvents>,
     /// The feed of all sessions of a service, if there is one.
     feed: Option<Arc<SessionEvents>>,
@@ -56,12 +56,12 @@ pub struct LiveSession {
 impl LiveSession {
     /// A session that is open in this process, without a service.
     #[must_use]
-    pub fn new(session: Session) -> Self {
-        Self::with_events(session, Arc::default(), None)
+    pub fn new(session: Arc<Session>) -> Arc<Self> {
+        Arc::new(Self::with_events(session, Arc::default(), None))
     }
 
     pub(crate) fn with_events(
-        session: Session,
+        session: Arc<Session>,
         events: Arc<SessionEvents>,
         feed: Option<Arc<SessionEvents>>,
     ) -> Self {
@@ -77,12 +77,6 @@ impl LiveSession {
     #[must_use]
     pub fn id(&self) -> &SessionId {
         self.session.id()
-    }
-
-    /// The session itself.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
     }
 
     /// Connects a run: answers reach it from now on.
@@ -191,7 +185,9 @@ pub(crate) fn check_answer(ask: &Ask, answer: &Answer) -> Result<(), Problem> {
 pub(crate) fn no_such_ask(ask: &AskId) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
-        format!("there is no open ask `{ask}`: it was answered, expired, or belongs to another run"),
+        format!(
+            "there is no open ask `{ask}`: it was answered, expired, or belongs to another run"
+        ),
     )
     .hint("`GET /v1/asks` lists the open asks")
     .fact("ask", ask.as_str())

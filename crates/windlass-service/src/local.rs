@@ -78,7 +78,9 @@ impl SocketPlace {
         let log = store.log_path(session);
         let home = log.parent().unwrap_or(Path::new("/"));
         let dir = std::fs::File::open(home)?;
-        let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(SOCKET);
+        let path = Path::new("/proc/self/fd")
+            .join(dir.as_raw_fd().to_string())
+            .join(SOCKET);
         Ok(Self { _dir: dir, path })
     }
 }
@@ -210,7 +212,8 @@ async fn serve(
         drop(live);
         let reply = match done {
             Ok(value) => {
-                let value = serde_json::value::to_raw_value(&value).unwrap_or_else(|_| RawValue::NULL.to_owned());
+                let value = serde_json::value::to_raw_value(&value)
+                    .unwrap_or_else(|_| RawValue::NULL.to_owned());
                 RpcMessage::result(id, value)
             }
             Err(problem) => RpcMessage::problem(id, problem),
@@ -262,9 +265,14 @@ async fn stream_events(
 ) -> io::Result<()> {
     while let Ok(item) = reader.next().await {
         let line = match &item {
-            FeedItem::Event(line) => format!("{{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{}}}\n", line.json),
+            FeedItem::Event(line) => format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{}}}\n",
+                line.json
+            ),
             FeedItem::Gap { live_lost } => {
-                format!("{{\"jsonrpc\":\"2.0\",\"method\":\"gap\",\"params\":{{\"live_lost\":{live_lost}}}}}\n")
+                format!(
+                    "{{\"jsonrpc\":\"2.0\",\"method\":\"gap\",\"params\":{{\"live_lost\":{live_lost}}}}}\n"
+                )
             }
         };
         to.write_all(line.as_bytes()).await?;

@@ -62,7 +62,9 @@ impl RemoteSession {
                 None => Problem::new(ProblemCode::Internal, error.message),
             }));
         }
-        let value = reply.result.and_then(|value| serde_json::from_str(value.get()).ok());
+        let value = reply
+            .result
+            .and_then(|value| serde_json::from_str(value.get()).ok());
         Ok(Ok(value.unwrap_or_default()))
     }
 

@@ -138,7 +138,8 @@ fn follow_remote(store: &Arc<SessionLog>, host: &Arc<SessionHost>) {
             let request = LocalRequest::Events { after: u64::MAX };
             if remote.call(&request).await.is_ok() {
                 while let Some(event) = remote.next_event().await {
-                    let Some(host) = host.upgrade().filter(|host| host.events.has_followers()) else {
+                    let Some(host) = host.upgrade().filter(|host| host.events.has_followers())
+                    else {
                         return;
                     };
                     // The log has the durable events.

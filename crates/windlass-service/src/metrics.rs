@@ -10,7 +10,9 @@ use windlass::core::event::{Event, EventKind};
 use crate::service::Service;
 
 /// The upper bounds of the durations of runs and calls, in seconds.
-const BOUNDS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0];
+const BOUNDS: [f64; 10] = [
+    0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0,
+];
 
 /// Durations by the bounds of [`BOUNDS`].
 #[derive(Default)]
@@ -125,32 +127,91 @@ impl Service {
             );
         };
         let dollars = |micros: u64| (micros as f64 / 1e6).to_string();
-        counter("runs_started_total", "Runs that were started.", "counter", value(&metrics.started).to_string());
-        counter("runs_in_progress", "Runs in progress.", "gauge", value(&metrics.in_progress).to_string());
-        counter("sessions_running", "Sessions that hold a slot.", "gauge", running.to_string());
-        counter("sessions_waiting", "Sessions that wait for a slot.", "gauge", waiting.to_string());
-        counter("prompts_refused_total", "Queued prompts that could not run.", "counter", value(&metrics.refused).to_string());
-        counter("asks_total", "Questions to a person.", "counter", value(&metrics.asked).to_string());
-        counter("landings_total", "Landings.", "counter", value(&metrics.landed).to_string());
-        counter("calls_total", "Tool calls.", "counter", value(&metrics.calls).to_string());
-        counter("cost_usd_total", "Cost of model calls in US dollars.", "counter", dollars(value(&metrics.cost_micros)));
-        counter("reserved_usd", "Cost reserved by runs in progress.", "gauge", dollars(self.0.spending.reserved()));
+        counter(
+            "runs_started_total",
+            "Runs that were started.",
+            "counter",
+            value(&metrics.started).to_string(),
+        );
+        counter(
+            "runs_in_progress",
+            "Runs in progress.",
+            "gauge",
+            value(&metrics.in_progress).to_string(),
+        );
+        counter(
+            "sessions_running",
+            "Sessions that hold a slot.",
+            "gauge",
+            running.to_string(),
+        );
+        counter(
+            "sessions_waiting",
+            "Sessions that wait for a slot.",
+            "gauge",
+            waiting.to_string(),
+        );
+        counter(
+            "prompts_refused_total",
+            "Queued prompts that could not run.",
+            "counter",
+            value(&metrics.refused).to_string(),
+        );
+        counter(
+            "asks_total",
+            "Questions to a person.",
+            "counter",
+            value(&metrics.asked).to_string(),
+        );
+        counter(
+            "landings_total",
+            "Landings.",
+            "counter",
+            value(&metrics.landed).to_string(),
+        );
+        counter(
+            "calls_total",
+            "Tool calls.",
+            "counter",
+            value(&metrics.calls).to_string(),
+        );
+        counter(
+            "cost_usd_total",
+            "Cost of model calls in US dollars.",
+            "counter",
+            dollars(value(&metrics.cost_micros)),
+        );
+        counter(
+            "reserved_usd",
+            "Cost reserved by runs in progress.",
+            "gauge",
+            dollars(self.0.spending.reserved()),
+        );
         text.push_str("# HELP windlass_tokens_total Tokens of model calls.\n# TYPE windlass_tokens_total counter\n");
         for (kind, counter) in [
             ("input", &metrics.tokens_in),
             ("cached", &metrics.tokens_cached),
             ("output", &metrics.tokens_out),
         ] {
-            let _ = writeln!(text, "windlass_tokens_total{{kind=\"{kind}\"}} {}", value(counter));
+            let _ = writeln!(
+                text,
+                "windlass_tokens_total{{kind=\"{kind}\"}} {}",
+                value(counter)
+            );
         }
         text.push_str("# HELP windlass_runs_finished_total Runs by outcome.\n# TYPE windlass_runs_finished_total counter\n");
         for (outcome, count) in metrics.outcomes.lock().iter() {
-            let _ = writeln!(text, "windlass_runs_finished_total{{outcome=\"{outcome}\"}} {count}");
+            let _ = writeln!(
+                text,
+                "windlass_runs_finished_total{{outcome=\"{outcome}\"}} {count}"
+            );
         }
         text.push_str("# HELP windlass_run_seconds Durations of runs.\n# TYPE windlass_run_seconds histogram\n");
         metrics.runs.write(&mut text, "windlass_run_seconds", "");
         text.push_str("# HELP windlass_call_seconds Durations of tool calls.\n# TYPE windlass_call_seconds histogram\n");
-        metrics.call_time.write(&mut text, "windlass_call_seconds", "");
+        metrics
+            .call_time
+            .write(&mut text, "windlass_call_seconds", "");
         text
     }
 }

@@ -112,7 +112,10 @@ pub(crate) struct Json<T>(pub(crate) T);
 impl<T: Serialize> IntoReply for Json<T> {
     fn into_reply(self) -> Result<Reply, Problem> {
         let text = serde_json::to_string(&self.0).map_err(|err| {
-            Problem::new(ProblemCode::Internal, format!("the reply cannot be encoded: {err}"))
+            Problem::new(
+                ProblemCode::Internal,
+                format!("the reply cannot be encoded: {err}"),
+            )
         })?;
         Ok(Reply::Json(text))
     }
@@ -126,6 +129,10 @@ impl IntoReply for Bytes {
 
 /// Describes the result of an operation in the OpenAPI document.
 pub(crate) trait ReplySchema {
+    #[cfg_attr(
+        not(feature = "openapi"),
+        expect(dead_code, reason = "only the OpenAPI document needs it")
+    )]
     fn schema(generator: &mut SchemaGenerator) -> Option<Schema>;
 }
 
@@ -186,13 +193,15 @@ where
 }
 
 fn read_params<P: DeserializeOwned>(input: Input) -> Result<P, Problem> {
-    let invalid = |err: String| Problem::invalid(err).hint("`GET /openapi.json` describes the parameters");
+    let invalid =
+        |err: String| Problem::invalid(err).hint("`GET /openapi.json` describes the parameters");
     match input {
         Input::Json(map) => {
             serde_json::from_value(Value::Object(map)).map_err(|err| invalid(err.to_string()))
         }
         Input::Pairs(pairs) => {
-            let text = serde_urlencoded::to_string(&pairs).map_err(|err| invalid(err.to_string()))?;
+            let text =
+                serde_urlencoded::to_string(&pairs).map_err(|err| invalid(err.to_string()))?;
             serde_urlencoded::from_str(&text).map_err(|err| invalid(err.to_string()))
         }
     }
@@ -305,7 +314,9 @@ impl Service {
             let done = running.await;
             match &done {
                 Ok(Reply::Json(text)) => in_use.finish(text),
-                Err(problem) if problem.is(ProblemCode::OutcomeUnknown) => in_use.keep_interrupted(),
+                Err(problem) if problem.is(ProblemCode::OutcomeUnknown) => {
+                    in_use.keep_interrupted()
+                }
                 _ => drop(in_use),
             }
             done
@@ -362,7 +373,10 @@ mod tests {
     #[test]
     fn names_and_routes_are_unique() {
         let mut names: Vec<_> = operations().iter().map(|one| one.name).collect();
-        let mut routes: Vec<_> = operations().iter().map(|one| (one.method, one.path)).collect();
+        let mut routes: Vec<_> = operations()
+            .iter()
+            .map(|one| (one.method, one.path))
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -380,11 +394,19 @@ mod tests {
             q: String,
         }
         let pairs = |pairs: &[(&str, &str)]| {
-            let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let owned = pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             Input::Pairs(owned.collect())
         };
         let read = read_params::<Params>(pairs(&[("limit", "3"), ("q", "12")])).unwrap();
-        assert_eq!(read, Params { limit: Some(3), q: "12".into() });
+        assert_eq!(
+            read,
+            Params {
+                limit: Some(3),
+                q: "12".into()
+            }
+        );
         assert!(read_params::<Params>(pairs(&[("q", "x"), ("limit", "-3")])).is_err());
         assert!(read_params::<Params>(pairs(&[("q", "x"), ("nope", "1")])).is_err());
     }

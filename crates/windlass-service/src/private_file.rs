@@ -12,7 +12,10 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// Creates a directory that only its owner can access.
 pub(crate) fn create_dir(dir: &Path) -> Result<(), Problem> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir);
     made.map_err(|err| failed("created", dir, &err))
 }
 
@@ -59,12 +62,16 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
         return Err(fail(&err));
     }
     // The new name must survive a power cut, too.
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|err| fail(&err))
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|err| fail(&err))
 }
 
 fn failed(what: &str, path: &Path, err: &std::io::Error) -> Problem {
     let code = match err.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ProblemCode::StorageFull,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            ProblemCode::StorageFull
+        }
         _ => ProblemCode::Internal,
     };
     Problem::new(code, format!("{} cannot be {what}: {err}", path.display()))

@@ -76,7 +76,10 @@ impl From<Problem> for ProblemBody {
 
 impl From<ProblemBody> for Problem {
     fn from(body: ProblemBody) -> Self {
-        let code = body.uri.strip_prefix(URI).and_then(|word| word.parse().ok());
+        let code = body
+            .uri
+            .strip_prefix(URI)
+            .and_then(|word| word.parse().ok());
         Self {
             // A later version may have further codes.
             code: code.unwrap_or(ProblemCode::Internal),
@@ -271,7 +274,9 @@ impl From<StoreError> for Problem {
         let hint = match err.kind {
             StoreErrorKind::NotFound => Some("`GET /v1/sessions` lists the sessions"),
             StoreErrorKind::Full => Some("free some disk space; nothing was lost"),
-            StoreErrorKind::Locked => Some("wait until that process has ended, or use its own surface"),
+            StoreErrorKind::Locked => {
+                Some("wait until that process has ended, or use its own surface")
+            }
             _ => None,
         };
         let problem = Self::new(code, err.message);

@@ -23,7 +23,9 @@ const BATCH: usize = 128;
 pub enum FeedItem {
     Event(EventLine),
     /// This number of live events was lost, because the reader was too slow. Durable events are never lost.
-    Gap { live_lost: u64 },
+    Gap {
+        live_lost: u64,
+    },
 }
 
 /// Reads the events of a session from a sequence number on.

@@ -89,7 +89,9 @@ pub(crate) enum RingRead {
     /// There is no further line yet.
     Empty,
     /// The reader was too slow: lines before the ring are gone, among them this number of live ones.
-    Behind { live_lost: u64 },
+    Behind {
+        live_lost: u64,
+    },
 }
 
 impl EventRing {

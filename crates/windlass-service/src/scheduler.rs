@@ -209,7 +209,10 @@ mod tests {
         scheduler.enqueue(key("a"), id("a2")).unwrap();
         assert_eq!(scheduler.take(), Some(id("a1")));
         assert_eq!(scheduler.take(), None);
-        assert!(scheduler.take_for(&id("c1")).unwrap(), "an answer has precedence");
+        assert!(
+            scheduler.take_for(&id("c1")).unwrap(),
+            "an answer has precedence"
+        );
         assert!(scheduler.take_for(&id("c2")).is_err());
         assert!(!scheduler.take_for(&id("a1")).unwrap());
         scheduler.finish(&id("a1"));

@@ -184,8 +184,10 @@ impl Service {
     pub(crate) fn open_workspace(&self, caller: &Caller, dir: &Path) -> Result<Root, Problem> {
         // A relative path depends on the directory of the server, which the caller does not know.
         if !dir.is_absolute() {
-            return Err(Problem::invalid(format!("`{}` is not an absolute path", shown(dir)))
-                .hint("name a workspace by its absolute path"));
+            return Err(
+                Problem::invalid(format!("`{}` is not an absolute path", shown(dir)))
+                    .hint("name a workspace by its absolute path"),
+            );
         }
         let real = std::fs::canonicalize(dir).map_err(|err| {
             Problem::new(
@@ -273,7 +275,12 @@ impl Service {
 
     /// All sessions that are in use: they have readers or runs.
     pub(crate) fn used_hosts(&self) -> Vec<Arc<SessionHost>> {
-        self.0.hosts.lock().values().filter_map(Weak::upgrade).collect()
+        self.0
+            .hosts
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 
     /// Reads the events of a session after a sequence number, and then those that happen.
@@ -377,7 +384,10 @@ impl Service {
         };
         pause(false);
         parts.tasks.close();
-        if tokio::time::timeout(PAUSE_GRACE, parts.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(PAUSE_GRACE, parts.tasks.wait())
+            .await
+            .is_err()
+        {
             pause(true);
             let _ = tokio::time::timeout(CLOSE_GRACE, parts.tasks.wait()).await;
         }
@@ -409,8 +419,11 @@ fn free_space(dir: &Path) -> Option<u64> {
 }
 
 pub(crate) fn no_such_session(session: &SessionId) -> Problem {
-    Problem::new(ProblemCode::NotFound, format!("there is no session `{session}`"))
-        .hint("`GET /v1/sessions` lists the sessions")
+    Problem::new(
+        ProblemCode::NotFound,
+        format!("there is no session `{session}`"),
+    )
+    .hint("`GET /v1/sessions` lists the sessions")
 }
 
 /// A path in a message: short and without control characters.
@@ -425,6 +438,9 @@ fn shown(path: &Path) -> String {
 /// Opens the root of a workspace that a session names.
 pub(crate) fn open_root(workspace: &Path) -> Result<Root, Problem> {
     Root::open(workspace).map_err(|err| {
-        Problem::new(ProblemCode::Conflict, format!("the workspace cannot be opened: {err}"))
+        Problem::new(
+            ProblemCode::Conflict,
+            format!("the workspace cannot be opened: {err}"),
+        )
     })
 }

@@ -75,7 +75,10 @@ impl Spending {
             .map(|most| most.saturating_sub(state.spent).saturating_sub(all));
         let of_token = token.and_then(|(name, budget)| {
             let spent = state.tokens.get(name).copied().unwrap_or(0);
-            let of_token = state.reserved.values().filter(|one| one.token.as_deref() == Some(name));
+            let of_token = state
+                .reserved
+                .values()
+                .filter(|one| one.token.as_deref() == Some(name));
             let reserved: u64 = of_token.map(|one| one.micros).sum();
             budget.map(|most| most.saturating_sub(spent).saturating_sub(reserved))
         });
@@ -148,7 +151,12 @@ impl Spending {
 
     /// The amount that is reserved by runs in progress.
     pub(crate) fn reserved(&self) -> u64 {
-        self.state.lock().reserved.values().map(|one| one.micros).sum()
+        self.state
+            .lock()
+            .reserved
+            .values()
+            .map(|one| one.micros)
+            .sum()
     }
 
     fn save(&self, state: &SpendingState) -> Result<(), Problem> {
@@ -185,14 +193,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let spending = Spending::open(dir.path(), Some(1.0)).unwrap();
         let ci = Some(("ci", Some(micros(0.5))));
-        assert_eq!(spending.reserve(&id("s1"), ci, Some(micros(10.0)), 0).unwrap(), Some(500_000));
+        assert_eq!(
+            spending
+                .reserve(&id("s1"), ci, Some(micros(10.0)), 0)
+                .unwrap(),
+            Some(500_000)
+        );
         assert!(spending.check(ci).is_err());
         assert!(spending.reserve(&id("s2"), ci, None, 0).is_err());
-        assert_eq!(spending.reserve(&id("s3"), None, None, 0).unwrap(), Some(500_000));
+        assert_eq!(
+            spending.reserve(&id("s3"), None, None, 0).unwrap(),
+            Some(500_000)
+        );
         assert!(spending.check(None).is_err());
         spending.settle(&id("s1"), 100_000).unwrap();
         spending.check(ci).unwrap();
-        assert_eq!(spending.reserve(&id("s2"), ci, Some(micros(10.0)), 7).unwrap(), Some(400_000));
+        assert_eq!(
+            spending
+                .reserve(&id("s2"), ci, Some(micros(10.0)), 7)
+                .unwrap(),
+            Some(400_000)
+        );
         // The process dies: the next one knows the open reservations.
         let next = Spending::open(dir.path(), Some(1.0)).unwrap();
         let open = next.left_open();
@@ -202,7 +223,10 @@ mod tests {
         next.settle(&id("s3"), 0).unwrap();
         assert_eq!(next.totals().0, 500_000);
         assert!(next.check(ci).is_err());
-        assert_eq!(next.reserve(&id("s4"), None, None, 0).unwrap(), Some(500_000));
+        assert_eq!(
+            next.reserve(&id("s4"), None, None, 0).unwrap(),
+            Some(500_000)
+        );
     }
 
     #[test]
@@ -210,6 +234,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let spending = Spending::open(dir.path(), None).unwrap();
         assert_eq!(spending.reserve(&id("s1"), None, None, 0).unwrap(), None);
-        assert_eq!(spending.reserve(&id("s2"), None, Some(5), 0).unwrap(), Some(5));
+        assert_eq!(
+            spending.reserve(&id("s2"), None, Some(5), 0).unwrap(),
+            Some(5)
+        );
     }
 }

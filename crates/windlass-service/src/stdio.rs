@@ -97,7 +97,12 @@ impl Connection {
                 ReadLine::Line(line) if line.trim().is_empty() => continue,
                 ReadLine::Line(line) => line,
                 ReadLine::TooLong => {
-                    self.send(RpcMessage::failed(None, -32600, "the line is longer than 32 MB")).await;
+                    self.send(RpcMessage::failed(
+                        None,
+                        -32600,
+                        "the line is longer than 32 MB",
+                    ))
+                    .await;
                     continue;
                 }
                 ReadLine::End => return Ok(()),
@@ -118,7 +123,12 @@ impl Connection {
                 None | Some(Value::Null) => Map::new(),
                 Some(Value::Object(params)) => params,
                 Some(_) => {
-                    self.send(RpcMessage::failed(Some(id), -32602, "`params` must be an object")).await;
+                    self.send(RpcMessage::failed(
+                        Some(id),
+                        -32602,
+                        "`params` must be an object",
+                    ))
+                    .await;
                     continue;
                 }
             };
@@ -134,13 +144,19 @@ impl Connection {
         }
     }
 
-    async fn answer(self: &Arc<Self>, id: &RpcId, method: &str, mut params: Map<String, Value>) -> RpcMessage {
+    async fn answer(
+        self: &Arc<Self>,
+        id: &RpcId,
+        method: &str,
+        mut params: Map<String, Value>,
+    ) -> RpcMessage {
         let done = match method {
             "events.follow" => self.follow(id.clone(), params).await,
             "events.unfollow" => self.unfollow(&params),
             method => match operation(method) {
                 None => {
-                    let text = format!("there is no operation `{method}`; `GET /openapi.json` lists them");
+                    let text =
+                        format!("there is no operation `{method}`; `GET /openapi.json` lists them");
                     return RpcMessage::failed(Some(id.clone()), -32601, text);
                 }
                 Some(operation) => {
@@ -166,7 +182,11 @@ impl Connection {
         }
     }
 
-    async fn follow(self: &Arc<Self>, id: RpcId, params: Map<String, Value>) -> Result<String, Problem> {
+    async fn follow(
+        self: &Arc<Self>,
+        id: RpcId,
+        params: Map<String, Value>,
+    ) -> Result<String, Problem> {
         let params: FollowParams = serde_json::from_value(Value::Object(params))
             .map_err(|err| Problem::invalid(err.to_string()))?;
         self.caller.require(Scope::Read)?;
@@ -175,7 +195,9 @@ impl Connection {
             if subscriptions.len() >= MAX_SUBSCRIPTIONS || subscriptions.contains_key(&id) {
                 return Err(Problem::new(
                     ProblemCode::TooManyRequests,
-                    format!("a connection has at most {MAX_SUBSCRIPTIONS} subscriptions, each with its own id"),
+                    format!(
+                        "a connection has at most {MAX_SUBSCRIPTIONS} subscriptions, each with its own id"
+                    ),
                 ));
             }
             let stop = CancellationToken::new();
@@ -185,7 +207,10 @@ impl Connection {
         let connection = self.clone();
         match params.session {
             Some(session) => {
-                let opened = self.service.events(&self.caller, &session, params.after, params.live).await;
+                let opened = self
+                    .service
+                    .events(&self.caller, &session, params.after, params.live)
+                    .await;
                 let mut reader = match opened {
                     Ok(reader) => reader,
                     Err(problem) => {
@@ -229,14 +254,18 @@ impl Connection {
 
     fn unfollow(&self, params: &Map<String, Value>) -> Result<String, Problem> {
         let id = params.get("subscription").cloned().unwrap_or_default();
-        let id: RpcId = serde_json::from_value(id)
-            .map_err(|_| Problem::invalid("`subscription` must be the id of the request `events.follow`"))?;
+        let id: RpcId = serde_json::from_value(id).map_err(|_| {
+            Problem::invalid("`subscription` must be the id of the request `events.follow`")
+        })?;
         match self.subscriptions.lock().remove(&id) {
             Some(subscription) => {
                 subscription.cancel();
                 Ok("{}".to_owned())
             }
-            None => Err(Problem::new(ProblemCode::NotFound, "there is no such subscription")),
+            None => Err(Problem::new(
+                ProblemCode::NotFound,
+                "there is no such subscription",
+            )),
         }
     }
 

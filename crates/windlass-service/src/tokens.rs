@@ -17,7 +17,7 @@ use crate::private_file;
 use crate::problem::{Problem, ProblemCode};
 
 /// The name of the main token.
-pub const MAIN: &str = "main";
+pub(crate) const MAIN: &str = "main";
 /// The prefix of every token, so that secret scanners recognise it.
 const PREFIX: &str = "wdl_";
 /// Maximum number of named tokens.
@@ -124,7 +124,9 @@ impl Tokens {
 
     /// Reads the file again if it changed.
     fn refresh(&self, state: &mut TokenState) -> Result<(), Problem> {
-        let changed = std::fs::metadata(self.file()).and_then(|meta| meta.modified()).ok();
+        let changed = std::fs::metadata(self.file())
+            .and_then(|meta| meta.modified())
+            .ok();
         if changed == state.read_at {
             return Ok(());
         }
@@ -157,7 +159,9 @@ impl Tokens {
         let text = serde_json::to_vec_pretty(&stored)
             .map_err(|err| Problem::new(ProblemCode::Internal, err.to_string()))?;
         private_file::write(&self.file(), &text)?;
-        state.read_at = std::fs::metadata(self.file()).and_then(|meta| meta.modified()).ok();
+        state.read_at = std::fs::metadata(self.file())
+            .and_then(|meta| meta.modified())
+            .ok();
         Ok(())
     }
 
@@ -165,15 +169,25 @@ impl Tokens {
     pub(crate) fn add(&self, token: Token) -> Result<String, Problem> {
         let name_fits = !token.name.is_empty()
             && token.name.len() <= 64
-            && token.name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+            && token
+                .name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
         if !name_fits || token.name == MAIN {
             return Err(Problem::invalid(format!(
                 "`{}` is not a name for a token: use 1 to 64 letters, digits, `-`, `_` or `.`, and not `{MAIN}`",
-                token.name.chars().take(80).filter(|c| !c.is_control()).collect::<String>()
+                token
+                    .name
+                    .chars()
+                    .take(80)
+                    .filter(|c| !c.is_control())
+                    .collect::<String>()
             )));
         }
         if token.scopes.is_empty() {
-            return Err(Problem::invalid("a token needs at least one scope: read, approve, run or admin"));
+            return Err(Problem::invalid(
+                "a token needs at least one scope: read, approve, run or admin",
+            ));
         }
         let mut state = self.state.lock();
         self.refresh(&mut state)?;
@@ -204,11 +218,10 @@ impl Tokens {
         let before = state.named.len();
         state.named.retain(|(token, _)| token.name != name);
         if state.named.len() == before {
-            return Err(Problem::new(
-                ProblemCode::NotFound,
-                format!("there is no token `{name}`"),
-            )
-            .hint("`GET /v1/tokens` lists the tokens"));
+            return Err(
+                Problem::new(ProblemCode::NotFound, format!("there is no token `{name}`"))
+                    .hint("`GET /v1/tokens` lists the tokens"),
+            );
         }
         state.logins.retain(|(_, owner)| owner != name);
         self.save(&mut state)
@@ -224,7 +237,9 @@ impl Tokens {
     pub(crate) fn named(&self, name: &str) -> Option<Token> {
         let state = self.state.lock();
         let mut named = state.named.iter();
-        named.find(|(token, _)| token.name == name).map(|(token, _)| token.clone())
+        named
+            .find(|(token, _)| token.name == name)
+            .map(|(token, _)| token.clone())
     }
 
     /// The caller with this secret. The comparison takes the same time for every secret of the same length.
@@ -323,12 +338,18 @@ mod tests {
     #[test]
     fn a_token_works_until_it_is_revoked_also_in_another_process() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (Tokens::open(dir.path()).unwrap(), Tokens::open(dir.path()).unwrap());
+        let (one, other) = (
+            Tokens::open(dir.path()).unwrap(),
+            Tokens::open(dir.path()).unwrap(),
+        );
         let secret = one.add(token("ci", &[Scope::Read])).unwrap();
         let caller = one.caller(&secret).unwrap();
         assert!(caller.has(Scope::Read) && !caller.has(Scope::Run));
         assert_eq!(other.caller(&secret).unwrap().token.as_deref(), Some("ci"));
-        assert!(one.add(token("ci", &[Scope::Read])).is_err(), "the name is taken");
+        assert!(
+            one.add(token("ci", &[Scope::Read])).is_err(),
+            "the name is taken"
+        );
         one.revoke("ci").unwrap();
         assert!(one.caller(&secret).is_none());
         assert!(one.revoke("ci").is_err());
@@ -365,7 +386,10 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         main_token(dir.path()).unwrap();
-        let mode = std::fs::metadata(dir.path().join("token")).unwrap().permissions().mode();
+        let mode = std::fs::metadata(dir.path().join("token"))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -11,16 +11,31 @@ pub(crate) struct ServeArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
     /// Listen on this address [default: 127.0.0.1]
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "IP",
+        default_value = "127.0.0.1",
+        hide_default_value = true
+    )]
     pub(crate) bind: IpAddr,
     /// Listen on this port; 0 for any free port [default: 8080]
-    #[arg(long, value_name = "N", default_value_t = 8080, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8080,
+        hide_default_value = true
+    )]
     pub(crate) port: u16,
     /// Allow workspaces in this directory; may be given more than once [default: the current workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<PathBuf>,
     /// Limit the number of concurrent runs [default: 16]
-    #[arg(long, value_name = "N", default_value_t = 16, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16,
+        hide_default_value = true
+    )]
     pub(crate) max_runs: usize,
     /// Limit the cost of all runs together in US dollars [default: unlimited]
     #[arg(long, value_name = "USD")]
@@ -50,7 +65,12 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) behind_proxy: bool,
     /// Limit the requests of one token per second [default: 200]
-    #[arg(long, value_name = "N", default_value_t = 200, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 200,
+        hide_default_value = true
+    )]
     pub(crate) max_requests: u32,
 }
 

@@ -142,6 +142,13 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
             OfferedAsks::Done(input) => input,
         };
     }
+    let is_paused = overview
+        .open
+        .as_ref()
+        .is_some_and(|run| run.pause().is_some());
+    if words.trim().is_empty() && overview.asks.is_empty() && is_paused {
+        return resume_paused(args, &id, &overview);
+    }
     // A new run keeps the model and the contract (checks and landing) of the session, but not its permissions: the user
     // decides about those again.
     let mut saved = overview.flags.clone();
@@ -173,6 +180,27 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
         _ => Some(model::prompt(words, &ready.root, &ready.settings.notices)?),
     };
     block_on(run_queue(ready, request, &args.output, compaction, prompt))
+}
+
+/// Resumes a run that was paused, with the flags it was started with.
+fn resume_paused(
+    args: &ResumeArgs,
+    id: &SessionId,
+    overview: &SessionOverview,
+) -> Result<ExitCode, CommandError> {
+    let (ready, request) =
+        answer::resume_request(id, overview, &args.unset, &args.agent, &args.limits)?;
+    block_on(async {
+        let mut interactive = InteractiveSession::open(ready, request, &args.output, None).await?;
+        interactive.steers = std::io::stdin().is_terminal();
+        let outcome = interactive.resume_paused().await?;
+        interactive.keep_plan(outcome.as_ref())?;
+        Ok(finish(
+            outcome.as_ref(),
+            &interactive.session,
+            args.output.format(),
+        ))
+    })
 }
 
 /// The result of [`offer_asks`].

@@ -46,8 +46,13 @@ async fn open_service(args: &ServeArgs) -> Result<Service, CommandError> {
         true => vec![process::open_workspace(None)?.root().to_path_buf()],
         false => args.root.clone(),
     };
-    if args.budget_usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) {
-        return Err(CommandError::usage("`--budget-usd` must be a number above zero"));
+    if args
+        .budget_usd
+        .is_some_and(|usd| !usd.is_finite() || usd <= 0.0)
+    {
+        return Err(CommandError::usage(
+            "`--budget-usd` must be a number above zero",
+        ));
     }
     let options = ServiceOptions {
         max_runs: args.max_runs,
@@ -100,12 +105,17 @@ async fn http(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     let url = server.url();
     let address_file = AddressFile::write(&server_dir(&places), &url)?;
     say!("listening on {url}");
-    say!("the token is in {}", server_dir(&places).join("token").display());
+    say!(
+        "the token is in {}",
+        server_dir(&places).join("token").display()
+    );
     if args.print_url {
         let ticket = service.login_ticket()?;
         out::out(&format!("{url}/login?ticket={ticket}\n"));
     } else {
-        say!("hint: `windlass serve --print-url` prints a login link for a browser; {url}/docs describes the interface");
+        say!(
+            "hint: `windlass serve --print-url` prints a login link for a browser; {url}/docs describes the interface"
+        );
     }
     server.serve(stop).await;
     drop(address_file);
@@ -117,7 +127,11 @@ async fn http(args: &ServeArgs) -> Result<ExitCode, CommandError> {
 fn stop_signal() -> Result<CancellationToken, CommandError> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = CancellationToken::new();
-    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ] {
         let (mut received, stop) = (signal(kind)?, stop.clone());
         tokio::spawn(async move {
             if received.recv().await.is_some() {
@@ -158,12 +172,17 @@ impl RunningServer {
         let value: Value = serde_json::from_str(&text).ok()?;
         let pid = value["pid"].as_u64()?;
         let url = value["url"].as_str()?.to_owned();
-        Path::new(&format!("/proc/{pid}")).exists().then_some(Self { url })
+        Path::new(&format!("/proc/{pid}"))
+            .exists()
+            .then_some(Self { url })
     }
 
     async fn login_link(&self, dir: &Path) -> Result<String, CommandError> {
         let _ = dir;
-        Err(CommandError::failed(format!("a server runs at {}", self.url)))
+        Err(CommandError::failed(format!(
+            "a server runs at {}",
+            self.url
+        )))
     }
 }
 
@@ -174,7 +193,9 @@ async fn call(service: &Service, name: &str, params: Value) -> Result<Value, Com
         _ => Map::new(),
     };
     let Some(operation) = operation(name) else {
-        return Err(CommandError::failed(format!("there is no operation `{name}`")));
+        return Err(CommandError::failed(format!(
+            "there is no operation `{name}`"
+        )));
     };
     let request = Request {
         caller: Caller::owner(),
@@ -221,7 +242,10 @@ async fn token(args: &ServeArgs, command: &TokenCommand) -> Result<ExitCode, Com
             if *json {
                 out::json(&added);
             } else {
-                out::out(&format!("{}\n", added["secret"].as_str().unwrap_or_default()));
+                out::out(&format!(
+                    "{}\n",
+                    added["secret"].as_str().unwrap_or_default()
+                ));
                 say!("the secret is not stored; send it as `Authorization: Bearer SECRET`");
             }
         }

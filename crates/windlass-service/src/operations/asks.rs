@@ -136,7 +136,10 @@ async fn answer(call: Call, params: AnswerParams) -> Result<Json<Answered>, Prob
     }
     call.service.accept_work()?;
     let who = call.caller.token.clone();
-    if host.answer(&call.service, &params.ask, answer.clone(), who.clone()).await? {
+    if host
+        .answer(&call.service, &params.ask, answer.clone(), who.clone())
+        .await?
+    {
         return Ok(done);
     }
     let overview = call.service.overview(&host.id, None).await?;
@@ -147,7 +150,8 @@ async fn answer(call: Call, params: AnswerParams) -> Result<Json<Answered>, Prob
         answer,
         who,
     };
-    call.service.mark_work(&host.id, call.caller.token.as_deref())?;
+    call.service
+        .mark_work(&host.id, call.caller.token.as_deref())?;
     call.service.start_work(host, work, &call.caller).await?;
     Ok(done)
 }
@@ -160,7 +164,10 @@ impl Service {
         wanted: &Answer,
         call: &Call,
     ) -> Result<bool, Problem> {
-        let mut events = self.0.store.skim(&params.session, 1, |kind| kind == "answered");
+        let mut events = self
+            .0
+            .store
+            .skim(&params.session, 1, |kind| kind == "answered");
         while let Some(event) = events.next().await {
             if let Skimmed::Event(event) = event?
                 && let EventKind::Answered {

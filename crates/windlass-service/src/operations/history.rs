@@ -72,7 +72,11 @@ pub(super) fn operations() -> Vec<Operation> {
         ),
         Operation::new(
             "artifacts.read",
-            (Method::Get, "/v1/sessions/{session}/artifacts/{artifact}", 200),
+            (
+                Method::Get,
+                "/v1/sessions/{session}/artifacts/{artifact}",
+                200,
+            ),
             Scope::Read,
             "Read a part of a result that was too large for the conversation",
             artifact,
@@ -219,14 +223,15 @@ pub(crate) struct GateDecision {
     pub reason: Option<String>,
 }
 
-async fn decisions(call: Call, params: SessionAtParams) -> Result<Json<Vec<GateDecision>>, Problem> {
+async fn decisions(
+    call: Call,
+    params: SessionAtParams,
+) -> Result<Json<Vec<GateDecision>>, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     let mut found = Vec::new();
-    let mut events = call
-        .service
-        .0
-        .store
-        .skim(&host.id, 1, |kind| matches!(kind, "call_started" | "denied"));
+    let mut events = call.service.0.store.skim(&host.id, 1, |kind| {
+        matches!(kind, "call_started" | "denied")
+    });
     let mut last = 0;
     while params.at.is_none_or(|at| last < at)
         && let Some(event) = events.next().await
@@ -347,7 +352,10 @@ async fn file(call: Call, params: FileParams) -> Result<Bytes, Problem> {
     let length = params.length.unwrap_or(MAX_BYTES).min(MAX_BYTES);
     let (bytes, total) = match image {
         Image::Absent => {
-            return Err(Problem::new(ProblemCode::NotFound, "the file did not exist at this event"));
+            return Err(Problem::new(
+                ProblemCode::NotFound,
+                "the file did not exist at this event",
+            ));
         }
         Image::Link { target } => (target.clone().into_bytes(), target.len() as u64),
         Image::File { size, .. } => {
@@ -393,7 +401,9 @@ async fn artifact(call: Call, params: ArtifactParams) -> Result<Bytes, Problem> 
     };
     let total = artifacts.size(&params.artifact).map_err(missing)?;
     check_range(offset, total)?;
-    let bytes = artifacts.read(&params.artifact, offset, length).map_err(missing)?;
+    let bytes = artifacts
+        .read(&params.artifact, offset, length)
+        .map_err(missing)?;
     Ok(Bytes {
         content_type: "application/octet-stream",
         bytes,

@@ -74,7 +74,10 @@ struct KeptListParams {
 async fn list(call: Call, params: KeptListParams) -> Result<Json<Vec<KeptRow>>, Problem> {
     let root = params.workspace.as_deref().map(Path::new);
     let mut kept = kept::status(&call.service.0.places, root).kept;
-    kept.retain(|row| call.service.shows(&call.caller, &row.root.display().to_string()));
+    kept.retain(|row| {
+        call.service
+            .shows(&call.caller, &row.root.display().to_string())
+    });
     Ok(Json(kept))
 }
 
@@ -93,7 +96,10 @@ fn find(call: &Call, name: &str) -> Result<KeptRunMeta, Problem> {
     };
     let shelf = kept::shelf(&call.service.0.places);
     let meta = shelf.meta(name).map_err(|_| missing())?;
-    match call.service.shows(&call.caller, &meta.root.display().to_string()) {
+    match call
+        .service
+        .shows(&call.caller, &meta.root.display().to_string())
+    {
         true => Ok(meta),
         false => Err(missing()),
     }
@@ -114,7 +120,11 @@ async fn diff(call: Call, params: KeptParams) -> Result<Json<DiffReport>, Proble
 async fn patch(call: Call, params: KeptParams) -> Result<Bytes, Problem> {
     let meta = find(&call, &params.name)?;
     let report = kept_diff(&call, &meta).await?;
-    let text: String = report.files().iter().filter_map(|file| file.diff.as_deref()).collect();
+    let text: String = report
+        .files()
+        .iter()
+        .filter_map(|file| file.diff.as_deref())
+        .collect();
     Ok(Bytes {
         name: Some(format!("{}.patch", meta.name)),
         ..Bytes::text("text/x-diff; charset=utf-8", text)

@@ -6,12 +6,13 @@ use futures_util::StreamExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use windlass::agents::{RegistryRow, RuntimeFacts, registry_rows, runtime_statuses};
+use windlass::agents::{RegistryRow, RuntimeReport, registry_rows, runtime_statuses};
 use windlass::context::{ContextReport, context_report};
 use windlass::core::gate::Mode;
 use windlass::core::id::SessionId;
 use windlass::core::store::SessionStore;
 use windlass::core::workspace::Files;
+use windlass::doctor::{DoctorReport, diagnose};
 use windlass::export::{SessionExporter, TranscriptFormat};
 use windlass::flags::AgentFlags;
 use windlass::machine::{Credentials, Root};
@@ -105,6 +106,13 @@ pub(super) fn operations() -> Vec<Operation> {
             registry,
         ),
         Operation::new(
+            "doctor.get",
+            (Method::Get, "/v1/doctor", 200),
+            Scope::Read,
+            "Check the setup of the machine of the server",
+            doctor,
+        ),
+        Operation::new(
             "policy.explain",
             (Method::Post, "/v1/policy/explain", 200),
             Scope::Read,
@@ -145,9 +153,11 @@ async fn search(call: Call, params: SearchParams) -> Result<Json<Vec<SearchMatch
         for item in SessionSearch::new(&store, &params.text, params.case)? {
             // A damaged session does not hide the others.
             let Ok(item) = item else { continue };
-            let shown = *visible
-                .entry(item.session.clone())
-                .or_insert_with(|| handle.block_on(service.host(&caller, &item.session)).is_ok());
+            let shown = *visible.entry(item.session.clone()).or_insert_with(|| {
+                handle
+                    .block_on(service.host(&caller, &item.session))
+                    .is_ok()
+            });
             if shown {
                 found.push(item);
             }
@@ -187,7 +197,11 @@ async fn export(call: Call, params: ExportParams) -> Result<Bytes, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     let (format, kind, ending) = match params.format {
         ExportFormat::Jsonl => (TranscriptFormat::Jsonl, "application/jsonl", "jsonl"),
-        ExportFormat::Markdown => (TranscriptFormat::Markdown, "text/markdown; charset=utf-8", "md"),
+        ExportFormat::Markdown => (
+            TranscriptFormat::Markdown,
+            "text/markdown; charset=utf-8",
+            "md",
+        ),
         ExportFormat::Html => (TranscriptFormat::Html, "text/html; charset=utf-8", "html"),
         ExportFormat::Audit => (TranscriptFormat::Audit, "application/jsonl", "audit.jsonl"),
     };
@@ -241,7 +255,10 @@ async fn import(call: Call, params: ImportParams) -> Result<Json<ImportRow>, Pro
     };
     let imported = import_session(&call.service.0.store, &settings, request).await?;
     // Without a workspace in the request, the file chose one, which the caller may not be allowed to use.
-    if let Err(problem) = call.service.check_workspace(&call.caller, imported.workspace.as_ref()) {
+    if let Err(problem) = call
+        .service
+        .check_workspace(&call.caller, imported.workspace.as_ref())
+    {
         call.service.0.store.delete(&imported.id).await?;
         return Err(problem.hint("name the workspace of the session"));
     }
@@ -252,7 +269,9 @@ async fn context(call: Call, params: SessionAtParams) -> Result<Json<ContextRepo
     let host = call.service.host(&call.caller, &params.session).await?;
     let settings = call.service.settings(Some(&host.workspace))?;
     let store = &call.service.0.store;
-    Ok(Json(context_report(&settings, store, &host.id, None, params.at).await?))
+    Ok(Json(
+        context_report(&settings, store, &host.id, None, params.at).await?,
+    ))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -350,23 +369,33 @@ pub(crate) struct ModelList {
 
 async fn models(call: Call, params: ModelsParams) -> Result<Json<ModelList>, Problem> {
     let (_, settings) = open_workspace(&call, params.workspace.as_ref())?;
-    let credentials = Credentials::read(&settings.places.credentials_file())
-        .map_err(windlass::Error::from)?;
+    let credentials =
+        Credentials::read(&settings.places.credentials_file()).map_err(windlass::Error::from)?;
     Ok(Json(ModelList {
         vendors: vendor_rows(&settings, &credentials, params.ask).await,
         models: known_models(),
     }))
 }
 
-async fn runtimes(call: Call, params: WorkspaceParams) -> Result<Json<Vec<RuntimeFacts>>, Problem> {
+async fn runtimes(
+    call: Call,
+    params: WorkspaceParams,
+) -> Result<Json<Vec<RuntimeReport>>, Problem> {
     let (_, settings) = open_workspace(&call, params.workspace.as_ref())?;
     let statuses = runtime_statuses(&AgentFlags::default(), &settings).await?;
-    Ok(Json(statuses.iter().map(RuntimeFacts::from).collect()))
+    Ok(Json(statuses.iter().map(RuntimeReport::from).collect()))
 }
 
 async fn registry(call: Call, params: WorkspaceParams) -> Result<Json<Vec<RegistryRow>>, Problem> {
     let (_, settings) = open_workspace(&call, params.workspace.as_ref())?;
     Ok(Json(registry_rows(&settings)?))
+}
+
+async fn doctor(call: Call, params: WorkspaceParams) -> Result<Json<DoctorReport>, Problem> {
+    let (root, settings) = open_workspace(&call, params.workspace.as_ref())?;
+    let notices = &call.service.0.options.notices;
+    let report = diagnose(Some(root.root()), settings.environment, None, notices).await?;
+    Ok(Json(report))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -419,7 +448,10 @@ async fn workspaces(call: Call, _: NoParams) -> Result<Json<WorkspaceList>, Prob
     }
     let roots = call.service.0.options.roots.iter();
     Ok(Json(WorkspaceList {
-        roots: roots.filter(|root| call.caller.sees(root)).cloned().collect(),
+        roots: roots
+            .filter(|root| call.caller.sees(root))
+            .cloned()
+            .collect(),
         used: used.into_iter().collect(),
     }))
 }

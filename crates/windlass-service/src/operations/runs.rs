@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use windlass::core::flags::SavedFlags;
 use windlass::core::id::{RunId, SessionId};
 use windlass::core::message::{Message, Origin, Part, Role};
-use windlass::core::queue::QueuedPrompt;
 use windlass::core::pause::PauseReason;
+use windlass::core::queue::QueuedPrompt;
 use windlass::engine::{Delivery, QueueRequest};
 
 use super::sessions::SessionParams;
@@ -164,7 +164,9 @@ async fn create(call: Call, params: PromptParams) -> Result<Json<PromptQueued>, 
         options,
         ..
     } = params;
-    queue_prompt(&call, &host, prompt, images, options, false).await.map(Json)
+    queue_prompt(&call, &host, prompt, images, options, false)
+        .await
+        .map(Json)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -179,7 +181,9 @@ struct SteerParams {
 async fn steer(call: Call, params: SteerParams) -> Result<Json<PromptQueued>, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     let options = RunRequest::default();
-    queue_prompt(&call, &host, params.prompt, params.images, options, true).await.map(Json)
+    queue_prompt(&call, &host, params.prompt, params.images, options, true)
+        .await
+        .map(Json)
 }
 
 /// Queues a prompt durably and lets the session run. A repeated request finds its prompt in the log.
@@ -196,7 +200,9 @@ pub(super) async fn queue_prompt(
     let message = message(prompt, images)?;
     let settings = service.settings(Some(&host.workspace))?;
     call.caller.apply_ceiling(&mut options, &settings)?;
-    let budget = service.token_of(&call.caller).and_then(|token| token.budget_usd);
+    let budget = service
+        .token_of(&call.caller)
+        .and_then(|token| token.budget_usd);
     let token = call.caller.token.as_deref();
     service
         .0
@@ -259,7 +265,10 @@ fn message(prompt: String, images: Vec<ImagePart>) -> Result<Message, Problem> {
     if prompt.len() > MAX_PROMPT || images.len() > MAX_IMAGES {
         return Err(Problem::new(
             ProblemCode::TooLarge,
-            format!("a prompt has at most {} MB of text and {MAX_IMAGES} images", MAX_PROMPT >> 20),
+            format!(
+                "a prompt has at most {} MB of text and {MAX_IMAGES} images",
+                MAX_PROMPT >> 20
+            ),
         ));
     }
     let mut parts = vec![Part::Text { text: prompt }];
@@ -267,7 +276,9 @@ fn message(prompt: String, images: Vec<ImagePart>) -> Result<Message, Problem> {
         use base64::Engine as _;
         let decoded = base64::engine::general_purpose::STANDARD.decode(&image.data);
         if decoded.is_err() || !image.media_type.starts_with("image/") {
-            return Err(Problem::invalid("an image needs a media type such as `image/png`, and its bytes in base64"));
+            return Err(Problem::invalid(
+                "an image needs a media type such as `image/png`, and its bytes in base64",
+            ));
         }
         parts.push(Part::Image {
             media_type: image.media_type,
@@ -307,7 +318,9 @@ struct Comment {
 async fn findings(call: Call, params: FindingsParams) -> Result<Json<PromptQueued>, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     if params.comments.is_empty() || params.comments.len() > MAX_COMMENTS {
-        return Err(Problem::invalid(format!("send between 1 and {MAX_COMMENTS} comments")));
+        return Err(Problem::invalid(format!(
+            "send between 1 and {MAX_COMMENTS} comments"
+        )));
     }
     let prompt = findings_prompt(params.note.as_deref(), &params.comments);
     let mut options = params.options;
@@ -317,12 +330,15 @@ async fn findings(call: Call, params: FindingsParams) -> Result<Json<PromptQueue
         options.kept = overview.kept;
     }
     let running = overview.open.is_some() && overview.asks.is_empty();
-    queue_prompt(&call, &host, prompt, Vec::new(), options, running).await.map(Json)
+    queue_prompt(&call, &host, prompt, Vec::new(), options, running)
+        .await
+        .map(Json)
 }
 
 /// The comments in the form in which findings of checks are sent to the model.
 fn findings_prompt(note: Option<&str>, comments: &[Comment]) -> String {
-    let mut text = String::from(note.unwrap_or("A reviewer has read your changes. Address these findings:"));
+    let mut text =
+        String::from(note.unwrap_or("A reviewer has read your changes. Address these findings:"));
     text.push('\n');
     for comment in comments {
         let path = comment.path.replace(['\n', '\r'], " ");
@@ -387,18 +403,23 @@ async fn resume(call: Call, params: ResumeParams) -> Result<Json<RunResumed>, Pr
         && run.pause().is_some()
         && params.prompt.is_none()
     {
-        let run = call.service.start_work(host.clone(), SessionWork::ResumePaused, &call.caller).await?;
+        let run = call
+            .service
+            .start_work(host.clone(), SessionWork::ResumePaused, &call.caller)
+            .await?;
         return Ok(resumed(Some(run), None));
     }
     if let Some(ask) = overview.asks.first()
         && params.prompt.is_none()
     {
-        return Err(Problem::new(
-            ProblemCode::Conflict,
-            "the run waits for an answer",
-        )
-        .hint(format!("answer it with `POST /v1/sessions/{}/asks/{}`", host.id, ask.id))
-        .fact("ask", ask.id.as_str()));
+        return Err(
+            Problem::new(ProblemCode::Conflict, "the run waits for an answer")
+                .hint(format!(
+                    "answer it with `POST /v1/sessions/{}/asks/{}`",
+                    host.id, ask.id
+                ))
+                .fact("ask", ask.id.as_str()),
+        );
     }
     let mut options = params.options;
     if options.kept.is_none() {
@@ -443,7 +464,9 @@ async fn stop_all(call: Call, _: NoParams) -> Result<Json<Stopped>, Problem> {
 async fn queue(call: Call, params: SessionParams) -> Result<Json<Vec<QueuedItem>>, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     let overview = call.service.overview(&host.id, None).await?;
-    Ok(Json(overview.queue.all().iter().map(QueuedItem::of).collect()))
+    Ok(Json(
+        overview.queue.all().iter().map(QueuedItem::of).collect(),
+    ))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -459,5 +482,7 @@ async fn set_queue(call: Call, params: SetQueueParams) -> Result<Json<Vec<Queued
     refuse_if_interrupted(&call, "read the queue")?;
     host.reorder_queue(&call.service, params.order).await?;
     let overview = call.service.overview(&host.id, None).await?;
-    Ok(Json(overview.queue.all().iter().map(QueuedItem::of).collect()))
+    Ok(Json(
+        overview.queue.all().iter().map(QueuedItem::of).collect(),
+    ))
 }

@@ -235,8 +235,14 @@ async fn list(call: Call, params: ListParams) -> Result<Json<Page<SessionRow>>, 
         // Damaged sessions are in the list of the command line, with their problem.
         let Ok(head) = head else { continue };
         let fits = call.service.shows(&call.caller, &head.workspace)
-            && params.workspace.as_ref().is_none_or(|wanted| *wanted == head.workspace)
-            && params.state.as_ref().is_none_or(|wanted| wanted == head.state.word())
+            && params
+                .workspace
+                .as_ref()
+                .is_none_or(|wanted| *wanted == head.workspace)
+            && params
+                .state
+                .as_ref()
+                .is_none_or(|wanted| wanted == head.state.word())
             && after.as_ref().is_none_or(|(last, id)| {
                 (head.last.as_millis(), head.id.as_str()) < (*last, id.as_str())
             });
@@ -258,11 +264,17 @@ async fn list(call: Call, params: ListParams) -> Result<Json<Page<SessionRow>>, 
 }
 
 /// The number of items of a page.
-pub(super) fn page_limit(given: Option<usize>, default: usize, most: usize) -> Result<usize, Problem> {
+pub(super) fn page_limit(
+    given: Option<usize>,
+    default: usize,
+    most: usize,
+) -> Result<usize, Problem> {
     match given {
         None => Ok(default),
         Some(limit) if (1..=most).contains(&limit) => Ok(limit),
-        Some(_) => Err(Problem::invalid(format!("`limit` must be between 1 and {most}"))),
+        Some(_) => Err(Problem::invalid(format!(
+            "`limit` must be between 1 and {most}"
+        ))),
     }
 }
 
@@ -299,7 +311,10 @@ pub(super) struct SessionAtParams {
 async fn get(call: Call, params: SessionAtParams) -> Result<Json<SessionDetail>, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     let overview = call.service.overview(&host.id, params.at).await?;
-    if params.at.is_some_and(|at| at > overview.last_seq || at == 0) {
+    if params
+        .at
+        .is_some_and(|at| at > overview.last_seq || at == 0)
+    {
         return Err(no_such_event(params.at.unwrap_or(0), overview.last_seq));
     }
     let spent = spent(&call, &host.id, params.at).await?;
@@ -309,7 +324,10 @@ async fn get(call: Call, params: SessionAtParams) -> Result<Json<SessionDetail>,
         true => call.service.0.scheduler.position(&host.id),
         false => None,
     };
-    let paused = overview.open.as_ref().is_some_and(|run| run.pause().is_some());
+    let paused = overview
+        .open
+        .as_ref()
+        .is_some_and(|run| run.pause().is_some());
     let state = match &overview.open {
         _ if !overview.asks.is_empty() => "waiting",
         Some(_) if paused => "paused",

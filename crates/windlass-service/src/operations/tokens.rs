@@ -101,15 +101,24 @@ pub(crate) struct TokenAdded {
 }
 
 async fn add(call: Call, params: AddParams) -> Result<Json<TokenAdded>, Problem> {
-    refuse_if_interrupted(&call, "list the tokens, and revoke the one of the first attempt")?;
-    if params.budget_usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) {
+    refuse_if_interrupted(
+        &call,
+        "list the tokens, and revoke the one of the first attempt",
+    )?;
+    if params
+        .budget_usd
+        .is_some_and(|usd| !usd.is_finite() || usd <= 0.0)
+    {
         return Err(Problem::invalid("`budget_usd` must be a number above zero"));
     }
     let mut workspaces = Vec::new();
     for dir in params.workspaces.iter().flatten() {
         let real = std::fs::canonicalize(dir);
         workspaces.push(real.map_err(|err| {
-            Problem::invalid(format!("the workspace {} cannot be used: {err}", dir.display()))
+            Problem::invalid(format!(
+                "the workspace {} cannot be used: {err}",
+                dir.display()
+            ))
         })?);
     }
     let token = Token {

@@ -123,8 +123,11 @@ async fn apply(
     refuse_if_interrupted(&call, "read the last events of the session")?;
     let _opening = host.opening.lock().await;
     if host.live().is_some() {
-        return Err(Problem::new(ProblemCode::Conflict, "a run is in progress in this session")
-            .hint("wait for its end, or cancel it"));
+        return Err(Problem::new(
+            ProblemCode::Conflict,
+            "a run is in progress in this session",
+        )
+        .hint("wait for its end, or cancel it"));
     }
     let settings = call.service.settings(Some(&host.workspace))?;
     let root = Arc::new(open_root(&host.workspace)?);

@@ -23,7 +23,8 @@
 use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
-use windlass_host::secret::Credentials;
+use windlass_core::workspace::Redactor;
+use windlass_host::secret::{Credentials, Secrets};
 use windlass_providers::models::model_rows;
 use windlass_providers::{VENDORS, Vendor};
 
@@ -73,6 +74,7 @@ pub async fn vendor_rows(
     credentials: &Credentials,
     ask_all: bool,
 ) -> Vec<VendorRow> {
+    let secrets = &Secrets::default();
     join_all(VENDORS.iter().map(|vendor| async move {
         let access = vendor_access(vendor, settings, credentials);
         let is_asked = access.is_ok() && (vendor.local || ask_all);
@@ -86,7 +88,10 @@ pub async fn vendor_rows(
         VendorRow {
             vendor: vendor.id,
             ready: access.is_ok() && error.is_none(),
-            state: access.unwrap_or_else(|why| why),
+            // The address may contain a password.
+            state: secrets
+                .redact(&access.unwrap_or_else(|why| why))
+                .into_owned(),
             serves,
             error,
             local: vendor.local,
