@@ -5,6 +5,7 @@
 //! know what an operation does.
 
 mod access;
+mod compat;
 mod compression;
 mod connections;
 mod logins;

@@ -26,7 +26,7 @@ use windlass_service::{
 use crate::access::caller;
 use crate::compression::{accepts_gzip, set_body};
 use crate::server::ServerParts;
-use crate::{pages, sse};
+use crate::{compat, pages, sse};
 
 /// Maximum size of the body of a request, in bytes. A prompt with images is large.
 const MAX_BODY: usize = 32 << 20;
@@ -44,6 +44,7 @@ pub(crate) fn router(parts: Parts) -> Router {
         router = router.route(operation.path, operation_route(operation));
     }
     router
+        .merge(compat::routes())
         .route("/v1/events", get(sse::all_sessions))
         .route("/metrics", get(pages::metrics))
         .route("/healthz", get(pages::health))
