@@ -254,7 +254,11 @@ fn schema() -> Result<()> {
 
 /// Tests render these files, because they can access private items of the command line; here they also write them.
 fn reference() -> Result<()> {
-    const FILES: [&str; 2] = ["docs/reference.md", "docs/demo.svg"];
+    const FILES: [&str; 3] = [
+        "docs/reference.md",
+        "docs/demo.svg",
+        "crates/windlass-http/openapi.json",
+    ];
     let root = cargo::root()?;
     let read = || FILES.map(|path| std::fs::read(root.join(path)).unwrap_or_default());
     let before = read();
@@ -270,6 +274,24 @@ fn reference() -> Result<()> {
         status.success(),
         "{} could not be written (see above)",
         FILES.join(" and ")
+    );
+    let status = cargo::command([
+        "test",
+        "--quiet",
+        "--locked",
+        "-p",
+        "windlass-http",
+        "--test",
+        "openapi",
+    ])
+    .current_dir(&root)
+    .env("WINDLASS_WRITE_REFERENCE", "1")
+    .stdout(std::process::Stdio::null())
+    .status()
+    .context("cargo could not be started")?;
+    ensure!(
+        status.success(),
+        "the OpenAPI document could not be written (see above)"
     );
     for (path, same) in FILES.iter().zip(before.iter().zip(&read())) {
         say_written(path, same.0 == same.1);

@@ -546,7 +546,7 @@ pub(crate) enum TrustCommand {
 
 /// The commands in the order of the help, by topic.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Work", &["run", "chat", "resume", "answer"]),
+    ("Work", &["run", "chat", "resume", "answer", "serve"]),
     (
         "Changes",
         &["status", "diff", "land", "discard", "undo", "redo"],

@@ -260,6 +260,19 @@ impl Tokens {
         found
     }
 
+    /// Whether the token of a caller was not revoked since.
+    pub(crate) fn is_valid(&self, caller: &Caller) -> bool {
+        match caller.token.as_deref() {
+            None | Some(MAIN) => true,
+            Some(name) => {
+                let mut state = self.state.lock();
+                // If the file cannot be read, the tokens that were read last apply.
+                let _ = self.refresh(&mut state);
+                state.named.iter().any(|(token, _)| token.name == name)
+            }
+        }
+    }
+
     /// A one-time code for a login link.
     pub(crate) fn ticket(&self) -> Result<String, Problem> {
         let secret = fresh_secret()?;
