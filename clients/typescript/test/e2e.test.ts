@@ -1,0 +1,250 @@
+// Runs on the real server, with a scripted model. WINDLASS_BIN names the binary; without it, these tests are skipped.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { Windlass, WindlassProblem } from "@windlass/client";
+import type { Ask, Event, SessionStreamItem } from "@windlass/client";
+import { ScriptedModel } from "./support/model.js";
+import type { Turn } from "./support/model.js";
+import { WindlassServer } from "./support/windlass.js";
+
+const binary = process.env["WINDLASS_BIN"];
+/** The most time of one test. */
+const LIMIT = { timeout: 30_000 };
+
+/** Lets the model wait until a test opens it. */
+class Gate {
+  #open!: () => void;
+  #reach!: () => void;
+  readonly opened = new Promise<void>((resolve) => (this.#open = resolve));
+  readonly reached = new Promise<void>((resolve) => (this.#reach = resolve));
+
+  open(): void {
+    this.#open();
+  }
+
+  async pass(): Promise<void> {
+    this.#reach();
+    await this.opened;
+  }
+}
+
+const gates = new Map<string, Gate>();
+const gate = (name: string): Gate => {
+  const found = gates.get(name) ?? new Gate();
+  gates.set(name, found);
+  return found;
+};
+
+/** The answers of the model, by words of the newest message. */
+async function script(newest: string): Promise<Turn> {
+  const held = /hold-(\w+)/.exec(newest);
+  if (held) await gate(held[1] ?? "").pass();
+  if (newest.includes("tool_result")) return { text: newest.includes("tea") ? "Tea it is." : "The greeting is new." };
+  const write = /write (\w+)/.exec(newest);
+  if (write) {
+    const input = { path: "greeting.txt", content: `${write[1]}\n` };
+    return { text: "I will write it. ", tool: { name: "write_file", input } };
+  }
+  if (newest.includes("which drink")) {
+    return { text: "I have to ask. ", tool: { name: "ask_user", input: { question: "tea or coffee?" } } };
+  }
+  return { text: "Nothing to do." };
+}
+
+/** The server frees a session shortly after the last event of its run, and refuses some operations until then. */
+async function whenFree<T>(operation: () => Promise<T>): Promise<T> {
+  for (let attempts = 1; ; attempts++) {
+    try {
+      return await operation();
+    } catch (error) {
+      if (!(error instanceof WindlassProblem && error.code === "conflict") || attempts === 100) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
+describe("the real server", { skip: binary ? false : "WINDLASS_BIN is not set" }, () => {
+  let model: ScriptedModel;
+  let server: WindlassServer;
+  let client: Windlass;
+
+  before(async () => {
+    model = await ScriptedModel.start(script);
+    server = await WindlassServer.start(binary ?? "", model.url);
+    process.env["XDG_DATA_HOME"] = server.dataHome;
+    client = await Windlass.local({ streamRetries: { firstMs: 20 }, callRetries: { firstMs: 20 } });
+  }, LIMIT);
+
+  after(async () => {
+    model?.close();
+    await server?.remove();
+  }, LIMIT);
+
+  const greeting = (): string => readFileSync(join(server.workspace, "greeting.txt"), "utf8");
+  const noChecks = { validate: ["none"] };
+
+  test("a run lands its changes", LIMIT, async () => {
+    const run = await client.run("write bonjour", { options: noChecks });
+    const kinds: string[] = [];
+    let deltas = "";
+    for await (const event of run) {
+      kinds.push(event.kind);
+      if (event.kind === "delta" && event.data.of === "text") deltas += event.data.text;
+    }
+    const result = await run.result();
+    assert.deepEqual(result.outcome, { is: "completed" });
+    assert.equal(result.text, "The greeting is new.");
+    assert.deepEqual(
+      result.files.map(({ path, change }) => [path, change]),
+      [["greeting.txt", "modified"]],
+    );
+    assert.equal(greeting(), "bonjour\n");
+    assert.equal(deltas, "I will write it. The greeting is new.");
+    assert.equal(result.spent.steps, 2);
+    for (const kind of ["run_started", "call_started", "file_changed", "landed", "run_finished"]) {
+      assert.ok(kinds.includes(kind), `${kind} in ${kinds.join(" ")}`);
+    }
+    assert.equal(kinds.at(-1), "run_finished");
+    const session = await client.sessions.get({ session: run.session });
+    assert.equal(session.state, "idle");
+    const page = await client.events.list({ session: run.session, limit: 1000 });
+    assert.equal(page.events.at(-1)?.kind, "run_finished");
+    const { items } = await client.sessions.list({ limit: 10 });
+    assert.ok(items.some((item) => item.id === run.session));
+  });
+
+  test("the second prompt of a session is a run of its own", LIMIT, async () => {
+    const first = await (await client.run("write hola", { options: noChecks })).result();
+    const second = await (await client.run("and now?", { session: first.session })).result();
+    assert.equal(second.session, first.session);
+    assert.notEqual(second.run, first.run);
+    assert.equal(second.text, "Nothing to do.");
+    await whenFree(() => client.undo({ session: first.session, run: first.run ?? null }));
+    assert.notEqual(greeting(), "hola\n");
+  });
+
+  test("the callback answers an ask", LIMIT, async () => {
+    const asks: Ask[] = [];
+    const run = await client.run("which drink", {
+      onAsk: (ask) => {
+        asks.push(ask);
+        return { answer: "text", text: "tea" };
+      },
+    });
+    const { outcome, text } = await run.result();
+    assert.deepEqual(outcome, { is: "completed" });
+    assert.equal(text, "Tea it is.");
+    assert.equal(asks.length, 1);
+    assert.ok(asks[0]?.about.is === "question" && asks[0].about.text === "tea or coffee?");
+    assert.deepEqual(await client.asks.list(), []);
+  });
+
+  test("another client may answer an ask", LIMIT, async () => {
+    let withdrawn = false;
+    const run = await client.run("which drink", {
+      onAsk: (ask, { signal }) =>
+        new Promise((resolve) => {
+          signal.addEventListener("abort", () => {
+            withdrawn = true;
+            resolve(undefined);
+          });
+          const other = { session: run.session, ask: ask.id, answer: "text", text: "tea" } as const;
+          void client.asks.answer(other);
+        }),
+    });
+    assert.equal((await run.result()).text, "Tea it is.");
+    assert.ok(withdrawn);
+  });
+
+  test("the signal cancels a run", LIMIT, async () => {
+    const controller = new AbortController();
+    const run = await client.run("hold-cancel please", { signal: controller.signal });
+    const result = run.result();
+    await gate("cancel").reached;
+    controller.abort();
+    assert.deepEqual((await result).outcome, { is: "cancelled" });
+    gate("cancel").open();
+  });
+
+  test("the signal removes a prompt that waits behind another run", LIMIT, async () => {
+    const first = await client.run("hold-queue please");
+    const firstResult = first.result();
+    await gate("queue").reached;
+    const controller = new AbortController();
+    const second = await client.run("write never", { session: first.session, signal: controller.signal });
+    const secondResult = second.result();
+    controller.abort();
+    const [one, two] = await Promise.all([firstResult, secondResult]);
+    gate("queue").open();
+    assert.deepEqual(one.outcome, { is: "cancelled" });
+    assert.deepEqual(two.outcome, { is: "cancelled" });
+    assert.equal(two.run, undefined);
+  });
+
+  test("a repeated request with the same key has no further effect", LIMIT, async () => {
+    const key = crypto.randomUUID();
+    const params = { prompt: "just answer" };
+    const [one, two] = await Promise.all([
+      client.sessions.create(params, { key }),
+      client.sessions.create(params, { key }),
+    ]);
+    assert.deepEqual(one, two);
+    const follow = client.events(one.id, { live: false });
+    for await (const event of follow) if (event.kind === "run_finished") break;
+    assert.deepEqual(await client.sessions.create(params, { key }), one);
+    const { events } = await client.events.list({ session: one.id });
+    assert.equal(events.filter(({ kind }) => kind === "queued").length, 1);
+    await assert.rejects(client.sessions.create({ prompt: "another" }, { key }), (error: unknown) => {
+      assert.ok(error instanceof WindlassProblem);
+      assert.equal(error.code, "key-reused");
+      return true;
+    });
+  });
+
+  test("a run and its stream survive a restart of the server", LIMIT, async () => {
+    const run = await client.run("hold-restart and write salut", { options: noChecks });
+    const events: SessionStreamItem[] = [];
+    const reading = (async () => {
+      for await (const event of run) events.push(event);
+      return run.result();
+    })();
+    await gate("restart").reached;
+    await server.stop();
+    gate("restart").open();
+    await server.start();
+    const result = await reading;
+    assert.deepEqual(result.outcome, { is: "completed" });
+    assert.equal(greeting(), "salut\n");
+    const seqs = events.flatMap((event) => ("seq" in event ? [event.seq] : []));
+    const page = await client.events.list({ session: run.session, after: run.queued - 1, limit: 1000 });
+    const logged = page.events.flatMap((event: Event) => ("seq" in event ? [event.seq] : []));
+    assert.deepEqual(seqs, logged);
+    assert.ok(events.some(({ kind }) => kind === "paused"));
+  });
+
+  test("the stream of a deleted session ends", LIMIT, async () => {
+    const { id } = await client.sessions.create({});
+    const items: SessionStreamItem[] = [];
+    for await (const item of client.events(id)) {
+      items.push(item);
+      if (item.kind === "session_opened") await client.sessions.delete({ session: id });
+    }
+    const last = items.at(-1);
+    assert.ok(last?.kind === "end" && last.data.status === 404, JSON.stringify(last));
+    await assert.rejects(client.sessions.get({ session: id }), { name: "WindlassProblem", status: 404 });
+  });
+
+  test("problems say what to do next", LIMIT, async () => {
+    const stranger = new Windlass({ url: client.url, token: "wrong" });
+    await assert.rejects(stranger.sessions.list(), (error: unknown) => {
+      assert.ok(error instanceof WindlassProblem);
+      assert.equal(error.code, "unauthorized");
+      assert.match(error.hint ?? "", /server\/token/);
+      return true;
+    });
+    await assert.rejects(client.run(" "), { name: "WindlassProblem", status: 400 });
+  });
+});
