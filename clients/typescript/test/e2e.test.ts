@@ -1,11 +1,15 @@
 // Runs on the real server, with a scripted model. WINDLASS_BIN names the binary; without it, these tests are skipped.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { Windlass, WindlassProblem } from "@windlass/client";
 import type { Ask, Event, SessionStreamItem } from "@windlass/client";
+import * as quickstart from "../examples/quickstart.js";
 import { ScriptedModel } from "./support/model.js";
 import type { Turn } from "./support/model.js";
 import { WindlassServer } from "./support/windlass.js";
@@ -43,7 +47,7 @@ async function script(newest: string): Promise<Turn> {
   const held = /hold-(\w+)/.exec(newest);
   if (held) await gate(held[1] ?? "").pass();
   if (newest.includes("tool_result")) return { text: newest.includes("tea") ? "Tea it is." : "The greeting is new." };
-  const write = /write (\w+)/.exec(newest);
+  const write = /write (?:a )?(\w+)/.exec(newest);
   if (write) {
     const input = { path: "greeting.txt", content: `${write[1]}\n` };
     return { text: "I will write it. ", tool: { name: "write_file", input } };
@@ -246,5 +250,52 @@ describe("the real server", { skip: binary ? false : "WINDLASS_BIN is not set" }
       return true;
     });
     await assert.rejects(client.run(" "), { name: "WindlassProblem", status: 400 });
+  });
+
+  test("the examples of the documentation work", LIMIT, async (context) => {
+    const printed: unknown[][] = [];
+    context.mock.method(console, "log", (...values: unknown[]) => printed.push(values));
+    // The examples print pieces of answers; the output of the tests stays readable.
+    context.mock.method(process.stdout, "write", () => true);
+    const session = await quickstart.runPrompt();
+    assert.equal(await quickstart.cancelAfter(client, "hold-example please", 500), "cancelled");
+    gate("example").open();
+    await quickstart.listSessions(client);
+    await quickstart.handleProblem(client);
+    const { last_seq } = await client.sessions.get({ session });
+    const controller = new AbortController();
+    const follow = quickstart.followSession(client, session, controller.signal);
+    for await (const event of client.events(session)) if ("seq" in event && event.seq === last_seq) break;
+    await whenFree(() => client.sessions.delete({ session }));
+    await follow;
+    context.mock.restoreAll();
+    assert.ok(printed.some(([word, tool]) => word === "calls" && tool === "write_file"));
+    assert.ok(printed.some(([outcome]) => outcome === "completed"));
+    assert.ok(printed.some(([code]) => code === "not-found"));
+  });
+
+  test("the terminal client streams, asks and answers", LIMIT, async () => {
+    const program = fileURLToPath(new URL("../examples/terminal.js", import.meta.url));
+    const terminal = spawn(process.execPath, [program], { stdio: ["pipe", "pipe", "inherit"] });
+    let output = "";
+    /** The lines that are typed when the screen ends like this. The input ends with the last one. */
+    const steps: [RegExp, string][] = [
+      [/^> $/, "which drink\n"],
+      [/tea or coffee\?[^]*answer> $/, "tea\n"],
+      [/ask_user[^]*Tea it is\.[^]*completed[^]*\n> $/, "write hallo\n"],
+      [/write_file[^]*landed: greeting\.txt[^]*completed[^]*\n> $/, ""],
+    ];
+    terminal.stdout.on("data", (chunk: Buffer) => {
+      output += chunk.toString();
+      const step = steps[0];
+      if (!step?.[0].test(output)) return;
+      steps.shift();
+      if (step[1] !== "") terminal.stdin.write(step[1]);
+      else terminal.stdin.end();
+    });
+    const [code] = (await once(terminal, "exit")) as [number];
+    assert.equal(code, 0);
+    assert.deepEqual(steps, [], output);
+    assert.equal(greeting(), "hallo\n");
   });
 });
