@@ -64,6 +64,7 @@ export class Windlass {
    * has no further effect.
    */
   async call<N extends OperationName>(name: N, params: Params<N>, options: CallOptions = {}): Promise<Result<N>> {
+    if (!Object.hasOwn(OPERATIONS, name)) throw new TypeError(`this package knows no operation \`${name}\``);
     const { method, path, json } = OPERATIONS[name];
     const rest: Record<string, unknown> = { ...params };
     const filled = path.replaceAll(/\{(\w+)\}/g, (_, key: string) => {

@@ -47,6 +47,7 @@ test("parameters become the path, the query and the body", async () => {
   for (const session of ["", ".", ".."]) {
     await assert.rejects(windlass.sessions.get({ session }), /needs a `session`/);
   }
+  await assert.rejects(windlass.call("toString" as "asks.list", {}), /no operation `toString`/);
   assert.equal(seen.length, 8);
   server.close();
 });

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Windlass, WindlassProblem } from "@windlass/client";
-import type { Ask, Event, SessionStreamItem } from "@windlass/client";
+import type { Ask, SessionStreamItem } from "@windlass/client";
 import * as quickstart from "../examples/quickstart.js";
 import { ScriptedModel } from "./support/model.js";
 import type { Turn } from "./support/model.js";
@@ -89,6 +89,14 @@ describe("the real server", { skip: binary ? false : "WINDLASS_BIN is not set" }
 
   const greeting = (): string => readFileSync(join(server.workspace, "greeting.txt"), "utf8");
   const noChecks = { validate: ["none"] };
+
+  /** Checks that each durable event from this one on was delivered once and in order. */
+  async function assertAsLogged(session: string, first: number, items: SessionStreamItem[]): Promise<void> {
+    const numbers = (some: SessionStreamItem[]): number[] => some.flatMap((item) => ("seq" in item ? [item.seq] : []));
+    const delivered = numbers(items);
+    const { events } = await client.events.list({ session, after: first - 1, limit: 1000 });
+    assert.deepEqual(delivered, numbers(events).slice(0, delivered.length));
+  }
 
   test("a run lands its changes", LIMIT, async () => {
     const run = await client.run("write bonjour", { options: noChecks });
@@ -222,11 +230,30 @@ describe("the real server", { skip: binary ? false : "WINDLASS_BIN is not set" }
     const result = await reading;
     assert.deepEqual(result.outcome, { is: "completed" });
     assert.equal(greeting(), "salut\n");
-    const seqs = events.flatMap((event) => ("seq" in event ? [event.seq] : []));
-    const page = await client.events.list({ session: run.session, after: run.queued - 1, limit: 1000 });
-    const logged = page.events.flatMap((event: Event) => ("seq" in event ? [event.seq] : []));
-    assert.deepEqual(seqs, logged);
+    await assertAsLogged(run.session, run.queued, events);
     assert.ok(events.some(({ kind }) => kind === "paused"));
+  });
+
+  test("a crash of the server loses and repeats no event", LIMIT, async () => {
+    const first = await client.run("hold-crash please");
+    const controller = new AbortController();
+    const events: SessionStreamItem[] = [];
+    const following = (async () => {
+      for await (const event of client.events(first.session, { signal: controller.signal })) events.push(event);
+    })();
+    const firstResult = first.result();
+    await gate("crash").reached;
+    await server.stop("SIGKILL");
+    gate("crash").open();
+    await server.start();
+    const second = await client.run("and now?", { session: first.session });
+    assert.deepEqual((await second.result()).outcome, { is: "completed" });
+    // The run is closed as failed, or resumed.
+    assert.match((await firstResult).outcome.is, /^(failed|completed)$/);
+    controller.abort();
+    await following;
+    await assertAsLogged(first.session, 1, events);
+    assert.equal(events.filter(({ kind }) => kind === "run_started").length, 2);
   });
 
   test("the stream of a deleted session ends", LIMIT, async () => {
