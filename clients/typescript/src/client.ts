@@ -114,6 +114,10 @@ function queryOf(params: Record<string, unknown>): string {
 async function readContent(response: Response): Promise<Content> {
   const bytes = new Uint8Array(await response.arrayBuffer());
   const range = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get("content-range") ?? "");
+  if (!range && response.status === 206) {
+    // A browser hides the header from a page of another origin unless the server exposes it.
+    throw new Error("the reply is a part of the content, and its position in `Content-Range` cannot be read");
+  }
   return {
     type: response.headers.get("content-type") ?? "application/octet-stream",
     bytes,

@@ -184,6 +184,8 @@ test("content has its type, its position and its size", async () => {
   const server = await serve((request, response) => {
     if (request.url?.includes("offset=2")) {
       response.writeHead(206, { "content-type": "text/x-diff", "content-range": "bytes 2-4/9" }).end("cde");
+    } else if (request.url?.includes("offset=9")) {
+      response.writeHead(206).end("j");
     } else {
       response.writeHead(200, { "content-type": "text/x-diff" }).end("abcdefghi");
     }
@@ -195,6 +197,7 @@ test("content has its type, its position and its size", async () => {
   };
   assert.deepEqual(await read({}), ["text/x-diff", "abcdefghi", 0, 9]);
   assert.deepEqual(await read({ offset: 2, length: 3 }), ["text/x-diff", "cde", 2, 9]);
+  await assert.rejects(read({ offset: 9 }), /Content-Range/);
   server.close();
 });
 
