@@ -3,16 +3,18 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::cargo;
 
 /// The command line that runs it alone.
 pub(crate) const REPEAT: &str = "cargo xtask clients";
 const PACKAGE: &str = "clients/typescript";
+/// The files that are generated from the OpenAPI document.
+const GENERATED: [&str; 2] = ["src/api.ts", "src/operations.ts"];
 /// The oldest Node that the package supports.
 const MIN_NODE: u32 = 20;
 /// Directories that commands of npm create. They are not copied; `node_modules` is kept between runs.
@@ -23,17 +25,12 @@ const INSTALLED_LOCK: &str = "node_modules/.installed-lock.json";
 /// Installs the development dependencies, compares the generated types with the OpenAPI document, compiles the package and
 /// runs its tests against the built binary. Without Node and npm, it only says so.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    match node_version() {
-        Some(version) if version >= MIN_NODE && cargo::answers(npm(&["--version"])) => {}
-        _ => {
-            println!("    not run: {PACKAGE} needs Node {MIN_NODE} or later and npm");
-            return Ok(());
-        }
+    if !has_node() {
+        println!("    not run: {PACKAGE} needs Node {MIN_NODE} or later and npm");
+        return Ok(());
     }
     let binary = cargo::build(root, &["--workspace"])?.join("windlass");
-    let copy = cargo::target_directory(root)?.join(PACKAGE);
-    copy_package(&root.join(PACKAGE), &copy)?;
-    install(&copy)?;
+    let copy = prepare_copy(root)?;
     let mut check = npm(&["run", "--silent", "check"]);
     check.env("WINDLASS_SOURCE", root);
     output_of(check, &copy)?;
@@ -43,6 +40,35 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let output = output_of(test, &copy)?;
     println!("    {}", totals(&output));
     Ok(())
+}
+
+/// Generates the types of the package from the OpenAPI document.
+pub(crate) fn write(root: &Path) -> Result<()> {
+    ensure!(
+        has_node(),
+        "{PACKAGE} needs Node {MIN_NODE} or later and npm"
+    );
+    let copy = prepare_copy(root)?;
+    let mut generate = npm(&["run", "--silent", "generate"]);
+    generate.env("WINDLASS_SOURCE", root);
+    print!("{}", output_of(generate, &copy)?);
+    for file in GENERATED {
+        let (from, to) = (copy.join(file), root.join(PACKAGE).join(file));
+        fs::copy(from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    Ok(())
+}
+
+fn has_node() -> bool {
+    node_version().is_some_and(|version| version >= MIN_NODE) && cargo::answers(npm(&["--version"]))
+}
+
+/// Returns a copy of the package with its development dependencies.
+fn prepare_copy(root: &Path) -> Result<PathBuf> {
+    let copy = cargo::target_directory(root)?.join(PACKAGE);
+    copy_package(&root.join(PACKAGE), &copy)?;
+    install(&copy)?;
+    Ok(copy)
 }
 
 /// The major version of Node; `None` if it is not installed.

@@ -115,11 +115,13 @@ const COMMANDS: &[XtaskCommand] = &[
     },
     XtaskCommand {
         name: "clients",
-        takes: "",
-        about: "check the TypeScript package: generated types, compilation, and tests against the built binary; needs Node and npm",
-        run: |args| {
-            no_arguments("clients", args)?;
-            clients::run(&cargo::root()?)
+        takes: "[--write]",
+        about: "check the TypeScript package: generated types, compilation, and tests against the built binary; --write: generate \
+                its types from the OpenAPI document; needs Node and npm",
+        run: |args| match args {
+            [] => clients::run(&cargo::root()?),
+            [only] if only == "--write" => clients::write(&cargo::root()?),
+            [other, ..] => bail!("{}", unknown("option", other, ["--write"].into_iter())),
         },
     },
     XtaskCommand {
