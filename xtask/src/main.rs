@@ -8,6 +8,7 @@ mod bench;
 mod book;
 mod cargo;
 mod check;
+mod clients;
 mod containers;
 mod crash;
 mod cross;
@@ -38,7 +39,7 @@ const COMMANDS: &[XtaskCommand] = &[
     XtaskCommand {
         name: "test",
         takes: "[--agents | --all-agents | --live-local]",
-        about: "check everything: format, layout, clippy, all tests, docs, licences, attacks, runtimes; --agents: with \
+        about: "check everything: format, layout, clippy, all tests, docs, licences, attacks, clients, runtimes; --agents: with \
                 the real agents that CI certifies; --all-agents: with all of them; --live-local: a real model",
         run: |args| match args {
             [only] if only == "--live-local" => live::run(),
@@ -111,6 +112,17 @@ const COMMANDS: &[XtaskCommand] = &[
         about: "run the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
                 docs/runtimes-matrix.md; --without: without a kernel feature, and nothing is written",
         run: |args| kit::run(&cargo::root()?, &kit::KitOptions::parse(args)?),
+    },
+    XtaskCommand {
+        name: "clients",
+        takes: "[--write]",
+        about: "check the TypeScript package: generated types, compilation, and tests against the built binary; --write: generate \
+                its types from the OpenAPI document; needs Node and npm",
+        run: |args| match args {
+            [] => clients::run(&cargo::root()?),
+            [only] if only == "--write" => clients::write(&cargo::root()?),
+            [other, ..] => bail!("{}", unknown("option", other, ["--write"].into_iter())),
+        },
     },
     XtaskCommand {
         name: "containers",

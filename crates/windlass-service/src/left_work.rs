@@ -128,8 +128,9 @@ impl Service {
 
     /// Deletes a session with everything that belongs to it. A session in use is not deleted.
     pub(crate) async fn delete_session(&self, host: &SessionHost) -> Result<(), Problem> {
+        host.settled().await;
         let _opening = host.opening.lock().await;
-        if host.live().is_some() || self.0.scheduler.is_running(&host.id) {
+        if host.live().is_some() {
             return Err(Problem::new(
                 ProblemCode::Conflict,
                 "a run is in progress in this session",

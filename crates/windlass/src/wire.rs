@@ -731,7 +731,7 @@ mod tests {
         let id = opened.id().clone();
         drop(opened);
         let mut seqs = Vec::new();
-        for engine in [session_engine(&settings.places).unwrap(), idle] {
+        for engine in [session_engine(&settings).unwrap(), idle] {
             let which = OpenSession::Resume(id.clone());
             let session = engine.open(which, RunMode::Full).await.unwrap();
             let request = QueueRequest {
