@@ -373,6 +373,20 @@ mod tests {
         assert!(!stored.contains(&secret));
     }
 
+    /// The corpus of attacks refers to this test: the time of a comparison cannot be measured from outside.
+    #[test]
+    fn secrets_are_compared_in_constant_time() {
+        let source = include_str!("tokens.rs");
+        let (code, _) = source.split_once("#[cfg(test)]").unwrap();
+        let constant = code.matches(".ct_eq(&given)").count();
+        assert_eq!(constant, 4, "each search compares hashes with `subtle`");
+        let is_compared = |line: &&str| {
+            (line.contains("==") || line.contains("!="))
+                && ["hash", "secret", "given"].iter().any(|name| line.contains(name))
+        };
+        assert_eq!(code.lines().find(is_compared), None, "a secret is compared in another way");
+    }
+
     #[test]
     fn bad_names_are_refused() {
         let dir = tempfile::tempdir().unwrap();
