@@ -382,9 +382,15 @@ mod tests {
         assert_eq!(constant, 4, "each search compares hashes with `subtle`");
         let is_compared = |line: &&str| {
             (line.contains("==") || line.contains("!="))
-                && ["hash", "secret", "given"].iter().any(|name| line.contains(name))
+                && ["hash", "secret", "given"]
+                    .iter()
+                    .any(|name| line.contains(name))
         };
-        assert_eq!(code.lines().find(is_compared), None, "a secret is compared in another way");
+        assert_eq!(
+            code.lines().find(is_compared),
+            None,
+            "a secret is compared in another way"
+        );
     }
 
     #[test]
