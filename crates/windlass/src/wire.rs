@@ -20,7 +20,7 @@
 //! assert!(price(&settings, "mine").is_none() && window(&settings, "mine").is_none());
 //! assert_eq!(redactor(&settings)?.redact("nothing secret"), "nothing secret");
 //! assert!(read_text(&dir.path().join("none"), 1 << 20, "the file").is_err());
-//! session_engine(&settings.places)?;
+//! session_engine(&settings)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -731,7 +731,7 @@ mod tests {
         let id = opened.id().clone();
         drop(opened);
         let mut seqs = Vec::new();
-        for engine in [session_engine(&settings.places).unwrap(), idle] {
+        for engine in [session_engine(&settings).unwrap(), idle] {
             let which = OpenSession::Resume(id.clone());
             let session = engine.open(which, RunMode::Full).await.unwrap();
             let request = QueueRequest {
