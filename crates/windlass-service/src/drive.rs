@@ -16,6 +16,7 @@ use windlass::core::pause::PauseReason;
 use windlass::core::terms::Isolation;
 use windlass::engine::{RunHandle, RunOptions};
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
+use windlass::notifications::{Channels, RunNotifications};
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::{
@@ -27,7 +28,6 @@ use crate::access::Caller;
 use crate::host::SessionHost;
 use crate::live::LiveSession;
 use crate::local::LocalChannel;
-use crate::notify::Notification;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::QueuedOptions;
 use crate::scheduler::FairKey;
@@ -60,6 +60,7 @@ struct OpenedForRun {
     options: RunOptions,
     settings: Settings,
     telemetry: Telemetry,
+    notifications: RunNotifications,
     flags: SavedFlags,
 }
 
@@ -373,9 +374,16 @@ impl Service {
         host.events.ring.touch();
         // Without a channel, the session works as before, but other processes cannot reach it.
         let channel = LocalChannel::open(&self.0.store, &live).ok();
+        let notifications = RunNotifications::open(
+            &settings,
+            &self.0.notifier,
+            &host.workspace,
+            Channels::All,
+        );
         Ok(OpenedForRun {
             channel,
             live,
+            notifications,
             options,
             settings,
             telemetry,
@@ -486,7 +494,7 @@ impl Service {
                 EventKind::RunFinished(_) => finished = true,
                 _ => {}
             }
-            self.notify(host, &event);
+            opened.notifications.event(&event);
             live.show(&event);
         }
         live.disconnect();
@@ -497,13 +505,6 @@ impl Service {
         self.0.metrics.ended();
         // A prompt that was removed from the queue at the last moment starts no run.
         finished || !begun_any
-    }
-
-    /// Sends the notifications that an event causes.
-    fn notify(&self, host: &SessionHost, event: &Event) {
-        if let Some(notification) = Notification::of(event, &host.workspace) {
-            self.0.send_notification(notification);
-        }
     }
 
     /// Continues runs that an earlier process paused, and starts prompts that it queued.

@@ -16,7 +16,6 @@ mod local;
 mod local_client;
 mod log_watch;
 mod metrics;
-mod notify;
 mod operations;
 mod private_file;
 mod problem;
