@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use windlass::core::ask::{About, Answer, Ask};
-use windlass::core::event::{Event, EventKind};
+use windlass::core::event::EventKind;
 use windlass::core::flags::SavedFlags;
 use windlass::core::id::{AskId, RunId, SessionId};
 use windlass::core::message::Message;
@@ -374,12 +374,8 @@ impl Service {
         host.events.ring.touch();
         // Without a channel, the session works as before, but other processes cannot reach it.
         let channel = LocalChannel::open(&self.0.store, &live).ok();
-        let notifications = RunNotifications::open(
-            &settings,
-            &self.0.notifier,
-            &host.workspace,
-            Channels::All,
-        );
+        let notifications =
+            RunNotifications::open(&settings, &self.0.notifier, &host.workspace, Channels::All);
         Ok(OpenedForRun {
             channel,
             live,

@@ -20,6 +20,7 @@ mod operations;
 mod private_file;
 mod problem;
 mod reader;
+mod retention;
 mod ring;
 mod run_request;
 mod scheduler;

@@ -134,6 +134,7 @@ impl Service {
         service.recover().await;
         service.settle_left_open().await?;
         service.continue_left_work().await?;
+        service.start_retention();
         Ok(service)
     }
 
