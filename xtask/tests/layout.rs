@@ -137,11 +137,17 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-testing",
         ],
     ),
+    // Speaks to a server; other programs can use it without the library.
+    (
+        "windlass-client",
+        &["windlass-core", "windlass-providers", "windlass-scripted"],
+    ),
     // A view: it ships with the library only. Its tests use the built binary as the sandbox helper.
     (
         "windlass-cli",
         &[
             "windlass",
+            "windlass-client",
             "windlass-host",
             "windlass-sandbox",
             "windlass-shell",

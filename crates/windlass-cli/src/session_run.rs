@@ -34,7 +34,7 @@ use crate::sanitize::json_line;
 use crate::view::{RunView, ask};
 pub(crate) use alert::RunAlert;
 pub(crate) use input::TerminalInput;
-use interrupts::InterruptListener;
+pub(crate) use interrupts::InterruptListener;
 pub(crate) use interrupts::survive_file_size_limit;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
@@ -94,10 +94,10 @@ pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Prepared, 
 /// Time that `notify.command` has to exit at the end of a run.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Printed after a line that does not answer the question.
-const INVALID_ANSWER: &str = "please answer with one of the options above: ";
+pub(crate) const INVALID_ANSWER: &str = "please answer with one of the options above: ";
 
 /// Whether a user at a terminal can answer asks.
-fn can_answer() -> bool {
+pub(crate) fn can_answer() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
