@@ -208,8 +208,12 @@ async fn a_webhook_that_cannot_be_used_is_a_warning() {
         "`said` is not a notification",
     );
     check(
-        "[webhooks.\"a b\"]\nurl = \"http://x.example/\"\nsecret_env = \"NONE\"",
-        "NONE is not set",
+        "[webhooks.\"a b\"]\nurl = \"http://x.example/\"\nsecret_env = \"NO_SECRET\"",
+        "NO_SECRET is not set",
+    );
+    check(
+        "[webhooks.\"a b\"]\nurl = \"http://x.example/\"\nsecret_env = \"WORD\"",
+        "no command of an agent",
     );
 }
 

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use windlass_core::clock::Clock;
+use windlass_core::gate::keeps_secret;
 use windlass_host::clock::SystemClock;
 use windlass_providers::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use windlass_providers::http::{Http, HttpOptions, Url};
@@ -69,6 +70,13 @@ impl Webhook {
         }
         let signer = match layers.text(&key("secret_env")) {
             None => None,
+            // Commands of agents get all variables except those.
+            Some(variable) if !keeps_secret(variable) => {
+                return Err(format!(
+                    "the name {variable} of the variable with its secret must end in _SECRET or _KEY, so that no command of \
+                     an agent gets it"
+                ));
+            }
             Some(variable) => {
                 let secret = settings.environment.text(variable);
                 let secret = secret.filter(|secret| !secret.trim().is_empty());

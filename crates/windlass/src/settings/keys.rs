@@ -213,7 +213,7 @@ pub const KEYS: &[Key] = keys! {
         "An address that gets notifications about runs of the service as signed POST requests (docs/notifications.md).";
     "webhooks.*.events": Texts,
         "The notifications of the webhook: asked, run_finished and landed; the default is all of them.";
-    "webhooks.*.secret_env": Text, "The variable with the secret that signs the requests of the webhook.";
+    "webhooks.*.secret_env": Text, "The variable with the secret that signs the requests of the webhook; its name must end in _SECRET or _KEY.";
     "webhooks.*.allow_private": Boolean,
         "Whether the webhook may have a private, loopback or link-local address; the default is false.";
     "notify.command": Text,
