@@ -43,6 +43,8 @@ pub(crate) struct RemoteRun {
     signals: InterruptListener,
     /// Send typed lines to the server.
     steers: bool,
+    /// Print remarks for people besides the output of the view.
+    remarks: bool,
     format: OutputFormat,
     /// End at an ask, because the run pauses there.
     pub(crate) pauses: bool,
@@ -75,6 +77,7 @@ impl RemoteRun {
             input: TerminalInput::default(),
             signals: InterruptListener::listen()?,
             steers: can_answer(),
+            remarks: output.format() == OutputFormat::Text && !output.quiet,
             format: output.format(),
             pauses: false,
             options: serde_json::Value::Null,
@@ -88,7 +91,7 @@ impl RemoteRun {
         &mut self,
         state: &RemoteSession,
     ) -> Result<RemoteEnd, CommandError> {
-        if self.format == OutputFormat::Text {
+        if self.remarks {
             say!(
                 "session {} in {} · {} · Ctrl-C detaches, /cancel ends the run",
                 self.session,
@@ -245,7 +248,7 @@ impl RemoteRun {
     }
 
     fn detach(&mut self) -> RemoteEnd {
-        if self.format == OutputFormat::Text {
+        if self.remarks {
             self.view.clear_status();
             say!("\ndetached; the session continues on the server");
             say!("hint: {}", self.attach_hint());

@@ -26,8 +26,16 @@ impl Service {
     pub(crate) async fn delete_session(&self, host: &SessionHost) -> Result<(), Problem> {
         let mut deletion = SessionDeletion::new(&self.0.places, &self.0.store);
         self.delete_with(&mut deletion, host).await?;
-        deletion.finish().await?;
+        self.finish_deletion(deletion).await;
         Ok(())
+    }
+
+    /// Removes the bytes for undo that only deleted sessions needed. The sessions are gone already, so an error is a warning.
+    async fn finish_deletion(&self, deletion: SessionDeletion<'_>) {
+        if let Err(err) = deletion.finish().await {
+            let text = format!("bytes for undo of deleted sessions stay: {}", err.message());
+            self.0.options.notices.warn(&text);
+        }
     }
 
     async fn delete_with(
@@ -134,7 +142,7 @@ impl Service {
                 }
             }
         }
-        deletion.finish().await?;
+        self.finish_deletion(deletion).await;
         Ok(deleted)
     }
 
