@@ -137,6 +137,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-testing",
         ],
     ),
+    // Speaks to a server; other programs can use it without the library.
+    (
+        "windlass-client",
+        &["windlass-core", "windlass-providers", "windlass-scripted"],
+    ),
     // The operations on sessions as one table, for every transport.
     (
         "windlass-service",
@@ -154,6 +159,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass",
             "windlass-service",
             "windlass-http",
+            "windlass-client",
             "windlass-host",
             "windlass-sandbox",
             "windlass-shell",

@@ -1,6 +1,7 @@
 //! The command line as clap parses it. The library (`windlass::flags`, `windlass::settings`) interprets the flags of a
 //! run.
 
+mod attach;
 mod context;
 mod landing;
 mod reports;
@@ -15,6 +16,7 @@ use windlass::core::gate::Mode;
 use windlass::core::terms::SandboxLevel;
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
 
+pub(crate) use self::attach::{AttachArgs, ServerArgs};
 pub(crate) use self::context::{ContextArgs, PromptArgs};
 pub(crate) use self::landing::{
     DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, UndoArgs, UndoRedoArgs,
@@ -73,6 +75,8 @@ pub(crate) enum CliCommand {
     Sessions(SessionsCommand),
     /// Serve sessions over HTTP, or as JSON lines over standard input and output
     Serve(ServeArgs),
+    /// Show a session of a server, answer its asks and steer it
+    Attach(AttachArgs),
     /// Print the instructions that the model gets before the first message
     Prompt(PromptArgs),
     /// Show the use of the model's context window in a session and the cost of a step
@@ -221,6 +225,8 @@ pub(crate) struct RunArgs {
     pub(crate) contract: ContractFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -545,8 +551,8 @@ pub(crate) enum TrustCommand {
 }
 
 /// The commands in the order of the help, by topic.
-const GROUPS: [(&str, &[&str]); 5] = [
-    ("Work", &["run", "chat", "resume", "answer", "serve"]),
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Work", &["run", "chat", "resume", "answer"]),
     (
         "Changes",
         &["status", "diff", "land", "discard", "undo", "redo"],
@@ -555,6 +561,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Sessions",
         &["sessions", "fork", "replay", "context", "stats"],
     ),
+    ("Server", &["serve", "attach"]),
     (
         "Set-up",
         &[

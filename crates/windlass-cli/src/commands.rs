@@ -1,6 +1,7 @@
 //! The commands of the binary, one file for each.
 
 mod answer;
+pub(crate) mod attach;
 mod config;
 mod context;
 mod debug;
@@ -70,6 +71,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, CommandError> {
         CliCommand::Replay(args) => replay::run(&args),
         CliCommand::Sessions(command) => sessions::run(command),
         CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Attach(args) => attach::run(&args),
         CliCommand::Prompt(args) => prompt::run(&args),
         CliCommand::Context(args) => context::run(&args),
         CliCommand::Stats(args) => stats::run(&args),

@@ -11,6 +11,7 @@ mod exit;
 mod out;
 mod process;
 mod prompt_text;
+mod remote_run;
 mod sanitize;
 mod session_run;
 mod view;

@@ -46,6 +46,13 @@ pub(crate) fn err(text: &str) {
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }
 
+/// Writes the escape sequences of [`windlass::notifications::TerminalAlert`], which contain only sanitized text, to standard
+/// error.
+pub(crate) fn alert(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
 /// The first error of standard output, if there was one.
 pub(crate) fn stdout_error() -> Option<&'static (ErrorKind, String)> {
     STDOUT_ERROR.get()

@@ -1,5 +1,6 @@
 //! Runs prompts in a session: passes events to the view, asks to the user, and interrupts to the run.
 
+mod alert;
 mod input;
 mod interrupts;
 
@@ -31,12 +32,14 @@ use crate::out::{self, say};
 use crate::process;
 use crate::sanitize::json_line;
 use crate::view::{RunView, ask};
+pub(crate) use alert::RunAlert;
 pub(crate) use input::TerminalInput;
-use interrupts::InterruptListener;
+pub(crate) use interrupts::InterruptListener;
 pub(crate) use interrupts::survive_file_size_limit;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
 use windlass::model;
+use windlass::notifications::{Channels, Notifier, RunNotifications};
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::transcript::first_line;
@@ -57,6 +60,9 @@ pub(crate) struct InteractiveSession {
     plans: bool,
     view: RunView,
     telemetry: Telemetry,
+    notifier: Notifier,
+    notifications: RunNotifications,
+    alert: RunAlert,
     options: RunOptions,
     /// Send lines that the user types during a run to the model.
     pub(crate) steers: bool,
@@ -85,11 +91,13 @@ pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Prepared, 
     Ok(windlass::prepare_landing(root, settings))
 }
 
+/// Time that `notify.command` has to exit at the end of a run.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Printed after a line that does not answer the question.
-const INVALID_ANSWER: &str = "please answer with one of the options above: ";
+pub(crate) const INVALID_ANSWER: &str = "please answer with one of the options above: ";
 
 /// Whether a user at a terminal can answer asks.
-fn can_answer() -> bool {
+pub(crate) fn can_answer() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
@@ -140,6 +148,10 @@ impl InteractiveSession {
         let channel = LocalChannel::open(&store, &live).ok();
         let view = RunView::new(output, session.id(), structured, foreign.as_deref());
         options.live = view.wants_live();
+        let notifier = Notifier::start(settings.notices.clone());
+        let notifications =
+            RunNotifications::open(&settings, &notifier, root.root(), Channels::Command);
+        let alert = RunAlert::new(&settings, output);
         let mut interactive = Self {
             session,
             live,
@@ -149,6 +161,9 @@ impl InteractiveSession {
             plans: settings.profile.is_some_and(|profile| profile.plans),
             view,
             telemetry,
+            notifier,
+            notifications,
+            alert,
             options,
             steers: false,
             pace: Duration::ZERO,
@@ -293,6 +308,7 @@ impl InteractiveSession {
     ) -> Result<Option<Outcome>, CommandError> {
         self.signals.watch(Some(handle.canceller()));
         self.live.connect(&handle);
+        self.alert.restart();
         let mut ticker = tokio::time::interval(Duration::from_millis(100));
         let ticks = self.view.ticks();
         let mut asking: Option<Ask> = None;
@@ -309,6 +325,8 @@ impl InteractiveSession {
                         tokio::time::sleep(self.pace).await;
                     }
                     self.telemetry.event(&event);
+                    self.notifications.event(&event);
+                    self.alert.event(&event);
                     if out::stdout_error().is_some() {
                         // The answer cannot be printed any more: spend no further step on it.
                         handle.cancel();
@@ -338,6 +356,7 @@ impl InteractiveSession {
                 line = self.input.line(), if asking.is_some() || self.steers => match (line, asking.take()) {
                     // `take` first: the next line must not answer this question a second time.
                     (line, Some(ask)) if line.as_ref().is_none_or(|line| self.input.answers(line)) => {
+                        self.alert.restart();
                         if !self.answer(&handle, &ask, line.map(|line| line.text)) {
                             asking = Some(ask);
                         }
@@ -358,6 +377,7 @@ impl InteractiveSession {
         self.live.disconnect();
         self.view.end();
         self.telemetry.flush().await;
+        self.notifier.flush(NOTIFY_TIMEOUT).await;
         // If the stream ended without the terminal event, the log has the outcome.
         Ok(finished.or_else(|| {
             self.session

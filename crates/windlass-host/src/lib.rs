@@ -23,4 +23,5 @@ pub mod search;
 pub mod secret;
 pub mod session_log;
 pub mod trust;
+pub mod user_command;
 pub mod workspace;

@@ -40,6 +40,8 @@ pub struct HttpOptions {
     pub total_timeout: Duration,
     /// In bytes, after decompression.
     pub max_body: u64,
+    /// Connects requests to this host only to this address, without asking DNS again and without a proxy.
+    pub pinned: Option<(String, std::net::SocketAddr)>,
 }
 
 impl Default for HttpOptions {
@@ -53,6 +55,7 @@ impl Default for HttpOptions {
             idle_timeout: Duration::from_secs(120),
             total_timeout: Duration::from_secs(3_600),
             max_body: 512 << 20,
+            pinned: None,
         }
     }
 }
@@ -138,6 +141,8 @@ pub struct Http {
 enum RedirectPolicy {
     SameHost,
     AnyHost,
+    /// The redirect itself is the response.
+    Never,
 }
 
 /// Whether exchanges are recorded, or played instead of using the network.
@@ -175,8 +180,14 @@ impl Http {
             .referer(false)
             .user_agent(concat!("windlass/", env!("CARGO_PKG_VERSION")))
             .no_proxy(); // ignore the environment; the configured proxies follow
-        for proxy in proxies(options)? {
-            builder = builder.proxy(proxy);
+        match &options.pinned {
+            // A proxy would resolve the name itself.
+            Some((host, address)) => builder = builder.resolve(host, *address),
+            None => {
+                for proxy in proxies(options)? {
+                    builder = builder.proxy(proxy);
+                }
+            }
         }
         let client = builder.build().map_err(|err| setup_error(chain(&err)))?;
         Ok(Self {
@@ -235,6 +246,17 @@ impl Http {
             .await
     }
 
+    /// Like [`Self::send`], but returns a redirect instead of following it.
+    pub async fn send_once(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<HttpResponse, HttpError> {
+        self.send_following(RedirectPolicy::Never, url, headers, body)
+            .await
+    }
+
     async fn send_following(
         &self,
         policy: RedirectPolicy,
@@ -268,7 +290,7 @@ impl Http {
                 Ok(Err(err)) => return Err(self.classify(&err, &host)),
                 Err(_) => return Err(idle_error(&host, self.idle_timeout)),
             };
-            if !response.status().is_redirection() {
+            if !response.status().is_redirection() || policy == RedirectPolicy::Never {
                 return Ok(self.response(response, host, &sent));
             }
             url = next_hop(policy, &url, &response)?;

@@ -22,6 +22,7 @@ pub mod models;
 pub mod probe;
 pub mod protocol;
 pub mod provider;
+pub mod public_address;
 pub mod scripted;
 pub mod sigv4;
 pub mod sse;

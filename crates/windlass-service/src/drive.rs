@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use windlass::core::ask::{About, Answer, Ask};
-use windlass::core::event::{Event, EventKind};
+use windlass::core::event::EventKind;
 use windlass::core::flags::SavedFlags;
 use windlass::core::id::{AskId, RunId, SessionId};
 use windlass::core::message::Message;
@@ -16,6 +16,7 @@ use windlass::core::pause::PauseReason;
 use windlass::core::terms::Isolation;
 use windlass::engine::{Delivery, QueueRequest, RunHandle, RunOptions};
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
+use windlass::notifications::{Channels, RunNotifications};
 use windlass::settings::Settings;
 use windlass::telemetry::Telemetry;
 use windlass::{
@@ -28,7 +29,6 @@ use crate::host::SessionHost;
 use crate::left_work::is_paused_for_shutdown;
 use crate::live::LiveSession;
 use crate::local::LocalChannel;
-use crate::notify::Notification;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::{QueuedOptions, RunRequest};
 use crate::scheduler::FairKey;
@@ -63,6 +63,7 @@ struct OpenedForRun {
     options: RunOptions,
     settings: Settings,
     telemetry: Telemetry,
+    notifications: RunNotifications,
     flags: SavedFlags,
 }
 
@@ -372,9 +373,12 @@ impl Service {
         host.events.ring.touch();
         // Without a channel, the session works as before, but other processes cannot reach it.
         let channel = LocalChannel::open(&self.0.store, &live).ok();
+        let notifications =
+            RunNotifications::open(&settings, &self.0.notifier, &host.workspace, Channels::All);
         Ok(OpenedForRun {
             channel,
             live,
+            notifications,
             options,
             settings,
             telemetry,
@@ -485,7 +489,7 @@ impl Service {
                 EventKind::RunFinished(_) => finished = true,
                 _ => {}
             }
-            self.notify(host, &event);
+            opened.notifications.event(&event);
             live.show(&event);
         }
         live.disconnect();
@@ -496,13 +500,6 @@ impl Service {
         self.0.metrics.ended();
         // A prompt that was removed from the queue at the last moment starts no run.
         finished || !begun_any
-    }
-
-    /// Sends the notifications that an event causes.
-    fn notify(&self, host: &SessionHost, event: &Event) {
-        if let Some(notification) = Notification::of(event, &host.workspace) {
-            self.0.send_notification(notification);
-        }
     }
 
     /// Closes a run whose process died. If the service is to resume such runs, a prompt on the run's copy is queued. A session

@@ -200,6 +200,20 @@ impl IdempotencyKeys {
         }
     }
 
+    /// Forgets the replies about sessions that do not exist any more.
+    pub(crate) fn forget_missing(&self, exists: impl Fn(&SessionId) -> bool) {
+        let named: Vec<SessionId> = {
+            let state = self.state.lock();
+            let replies = state.keys.values().filter_map(|one| one.reply.as_deref());
+            replies.filter_map(session_of).collect()
+        };
+        for session in named {
+            if !exists(&session) {
+                self.forget_session(&session);
+            }
+        }
+    }
+
     fn in_use(self: &Arc<Self>, key: String) -> KeyInUse {
         KeyInUse {
             keys: self.clone(),
@@ -281,6 +295,17 @@ impl IdempotencyKeys {
         state.file = None;
         Ok(())
     }
+}
+
+/// The session that a reply is about.
+fn session_of(reply: &str) -> Option<SessionId> {
+    #[derive(Deserialize)]
+    struct NamedSession {
+        session: Option<SessionId>,
+        id: Option<SessionId>,
+    }
+    let named: NamedSession = serde_json::from_str(reply).ok()?;
+    named.session.or(named.id)
 }
 
 fn open_for_append(path: &Path) -> Result<File, Problem> {

@@ -10,7 +10,6 @@ use windlass::core::overview::SessionOverview;
 use windlass::core::pause::PauseReason;
 use windlass::core::store::{SessionStore, Skimmed};
 
-use crate::host::SessionHost;
 use crate::problem::{Problem, ProblemCode};
 use crate::service::{Service, ServiceParts};
 
@@ -125,23 +124,11 @@ impl Service {
         }
         Ok(None)
     }
+}
 
-    /// Deletes a session with everything that belongs to it. A session in use is not deleted.
-    pub(crate) async fn delete_session(&self, host: &SessionHost) -> Result<(), Problem> {
-        host.settled().await;
-        let _opening = host.opening.lock().await;
-        if host.live().is_some() {
-            return Err(Problem::new(
-                ProblemCode::Conflict,
-                "a run is in progress in this session",
-            )
-            .hint("cancel it first"));
-        }
-        self.0.scheduler.remove(&host.id);
-        self.0.store.delete(&host.id).await?;
-        let _ = std::fs::remove_file(self.0.marks().join(host.id.as_str()));
-        self.0.keys.forget_session(&host.id);
-        host.events.ring.touch();
-        Ok(())
+impl ServiceParts {
+    /// Removes the mark of a session that was deleted.
+    pub(crate) fn forget_work(&self, session: &SessionId) {
+        let _ = std::fs::remove_file(self.marks().join(session.as_str()));
     }
 }

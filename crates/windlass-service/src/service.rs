@@ -16,6 +16,7 @@ use windlass::core::pause::PauseReason;
 use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::workspace::Files;
 use windlass::machine::{Root, SessionLog};
+use windlass::notifications::Notifier;
 use windlass::settings::{Places, Settings, places};
 use windlass::{Environment, Notices, model, recover};
 
@@ -25,7 +26,6 @@ use crate::idempotency::IdempotencyKeys;
 use crate::live::SessionEvents;
 use crate::log_watch::LogWatch;
 use crate::metrics::Metrics;
-use crate::notify::Notifier;
 use crate::private_file;
 use crate::problem::{Problem, ProblemCode};
 use crate::reader::EventReader;
@@ -37,6 +37,8 @@ use crate::tokens::{Token, Tokens, main_token};
 const PAUSE_GRACE: Duration = Duration::from_secs(10);
 /// Time after that until tasks are abandoned.
 const CLOSE_GRACE: Duration = Duration::from_secs(10);
+/// Time that notifications have to be delivered when the service shuts down.
+const NOTIFY_GRACE: Duration = Duration::from_secs(5);
 /// Free space below which no further run is accepted, in bytes.
 const MIN_FREE: u64 = 16 << 20;
 
@@ -180,7 +182,7 @@ impl Service {
         let service = Self(Arc::new(ServiceParts {
             id_secret: blake3::derive_key("windlass session ids", secret.as_bytes()),
             watch: LogWatch::default(),
-            notifier: Notifier::default(),
+            notifier: Notifier::start(options.notices.clone()),
             scheduler: Scheduler::new(options.max_runs),
             tokens: Tokens::open(&dir)?,
             spending: Spending::open(&own, options.budget_usd)?,
@@ -200,6 +202,7 @@ impl Service {
             service.recover().await;
             service.settle_left_open().await?;
             service.continue_left_work().await?;
+            service.start_retention();
         }
         Ok(service)
     }
@@ -466,6 +469,7 @@ impl Service {
             pause(true);
             let _ = tokio::time::timeout(CLOSE_GRACE, parts.tasks.wait()).await;
         }
+        parts.notifier.flush(NOTIFY_GRACE).await;
     }
 
     /// Cancelled when the service shuts down; event streams end then.

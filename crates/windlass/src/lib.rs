@@ -20,6 +20,7 @@ pub mod instructions;
 pub mod kept;
 pub mod model;
 mod notices;
+pub mod notifications;
 pub mod plain_text;
 pub mod policy;
 mod prepare;

@@ -5,7 +5,7 @@
 //! use windlass::Notices;
 //! use windlass::machine::SessionLog;
 //! use windlass::sessions::{
-//!     OverviewRow, SalvageRow, SessionRow, delete_sessions, read_overview, session_rows, workspace_sessions,
+//!     OverviewRow, SalvageRow, SessionDeletion, SessionRow, read_overview, session_rows, workspace_sessions,
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,11 +25,14 @@
 //!
 //! let notices = Notices::default();
 //! let ids = workspace_sessions(&store, windlass.workspace(), &notices).await;
-//! assert_eq!(delete_sessions(&store, &ids, &notices).await, 1);
+//! let mut deletion = SessionDeletion::new(&windlass.settings().places, &store);
+//! assert_eq!(deletion.delete_all(&ids, &notices).await, 1);
+//! deletion.finish().await?;
 //! # Ok(())
 //! # }
 //! ```
 
+mod deletion;
 mod import;
 mod pending_asks;
 mod search;
@@ -52,6 +55,7 @@ use windlass_host::session_log::{Salvaged, SessionLog};
 use crate::error::Error;
 use crate::notices::Notices;
 
+pub use self::deletion::SessionDeletion;
 pub use self::import::{ImportRequest, ImportRow, import_session};
 pub use self::pending_asks::{FoundAsk, PendingAsk, find_ask, pending_asks};
 pub use self::search::{SearchMatch, SessionSearch};
@@ -192,17 +196,4 @@ pub async fn workspace_sessions(
         }
     }
     ids
-}
-
-/// Deletes these sessions and returns the number of deleted ones. Sessions that are in use are kept and reported as
-/// warnings.
-pub async fn delete_sessions(store: &SessionLog, ids: &[SessionId], notices: &Notices) -> usize {
-    let mut deleted = 0;
-    for id in ids {
-        match store.delete(id).await {
-            Ok(()) => deleted += 1,
-            Err(err) => notices.warn(&err.to_string()),
-        }
-    }
-    deleted
 }

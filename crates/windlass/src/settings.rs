@@ -68,6 +68,9 @@ pub use self::rows::{KeyRow, SettingRow, key_rows, setting_rows};
 /// The variable that filters log lines for developers. It is not a setting, because it is read before the settings.
 const LOG_VARIABLE: &str = "WINDLASS_LOG";
 
+/// The variable with the token of a server. It is not a setting, because it is a secret.
+const TOKEN_VARIABLE: &str = "WINDLASS_TOKEN";
+
 /// The environment variable that sets a key: `WINDLASS_` and the name of the key. Keys with a part that the user chooses,
 /// such as `profiles.*.model`, have no variable.
 pub fn variable(key: &Key) -> Option<String> {
@@ -170,7 +173,7 @@ impl Settings {
             .variables()
             .filter_map(|(name, _)| name.into_string().ok());
         let mut known: Vec<String> = KEYS.iter().filter_map(variable).collect();
-        known.push(LOG_VARIABLE.to_owned());
+        known.extend([LOG_VARIABLE, TOKEN_VARIABLE].map(str::to_owned));
         for name in names.filter(|name| name.starts_with("WINDLASS_") && !known.contains(name)) {
             let near = nearest(&name, known.iter().map(String::as_str));
             let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));

@@ -83,15 +83,17 @@ impl SettingEffect {
             | "credentials.show"
             | "env.pass"
             | "on_ask" => Self::Loosens,
+            "notify.command" => Self::Runs,
             "provider" | "model" | "ca_file" | "runtime" | "runtime_order" | "runtime_fallback" => {
                 Self::Redirects
             }
             key => match key.split_once('.').map(|(table, _)| table) {
-                Some("validators" | "sandbox") => Self::Loosens,
+                // `server` says when data of the user is deleted.
+                Some("validators" | "sandbox" | "server") => Self::Loosens,
                 // Programs, their arguments and their variables.
                 Some("runtimes" | "tools") => Self::Runs,
-                // `otel` chooses another recipient of data about the runs.
-                Some("providers" | "profiles" | "otel") => Self::Redirects,
+                // `otel` and `webhooks` choose further recipients of data about the runs.
+                Some("providers" | "profiles" | "otel" | "webhooks") => Self::Redirects,
                 _ => Self::Other,
             },
         }
@@ -233,6 +235,9 @@ mod tests {
             Redirects,
         );
         check("", "tools.x.command = [\"x\"]", Runs);
+        check("", "notify.command = \"x\"", Runs);
+        check("", "webhooks.x.url = \"https://x.example\"", Redirects);
+        check("", "server.retention_days = 1", Loosens);
         check("", "temperature = 1.0", Other);
     }
 }

@@ -20,7 +20,7 @@
 //! assert!(price(&settings, "mine").is_none() && window(&settings, "mine").is_none());
 //! assert_eq!(redactor(&settings)?.redact("nothing secret"), "nothing secret");
 //! assert!(read_text(&dir.path().join("none"), 1 << 20, "the file").is_err());
-//! session_engine(&settings.places)?;
+//! session_engine(&settings)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -42,6 +42,9 @@ fn flags(agent: &AgentFlags, limits: &LimitFlags, contract: &ContractFlags) -> R
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
+    if let Some(url) = &args.server.server {
+        return super::attach::run_on_server(args, url);
+    }
     let flags = flags(&args.agent, &args.limits, &args.contract);
     let ready = prepare(&flags)?;
     let words = crate::prompt_text::prompt_text(&args.prompt)?;

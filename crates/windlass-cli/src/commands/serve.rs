@@ -164,12 +164,12 @@ impl Drop for AddressFile {
 }
 
 /// The server of this user that runs in another process.
-struct RunningServer {
-    url: String,
+pub(super) struct RunningServer {
+    pub(super) url: String,
 }
 
 impl RunningServer {
-    fn find(dir: &Path) -> Option<Self> {
+    pub(super) fn find(dir: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(dir.join("address.json")).ok()?;
         let value: Value = serde_json::from_str(&text).ok()?;
         let pid = value["pid"].as_u64()?;

@@ -13,11 +13,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use windlass::core::store::SessionStore;
 use windlass::core::workspace::Files;
 use windlass::kept::GcLimits;
 use windlass::machine::SessionLog;
-use windlass::sessions::{delete_sessions, workspace_sessions};
+use windlass::sessions::{SessionDeletion, workspace_sessions};
+use windlass::settings::Places;
 use windlass::transcript::counted;
 
 use super::block_on;
@@ -69,15 +69,24 @@ pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {
                 yes,
                 &format!("delete session {id} and everything in it? [y/N] "),
             )?;
-            block_on(async { Ok(store.delete(&id).await?) })?;
+            block_on(async {
+                let mut deletion = SessionDeletion::new(&places, &store);
+                deletion.delete(&id).await?;
+                Ok(deletion.finish().await?)
+            })?;
             Ok(ExitCode::SUCCESS)
         }
-        SessionsCommand::Clear { yes, cd } => block_on(clear(&store, yes, cd.as_deref())),
+        SessionsCommand::Clear { yes, cd } => block_on(clear(&places, &store, yes, cd.as_deref())),
     }
 }
 
 /// Deletes all sessions of a workspace. Sessions that are in use or damaged are reported and kept.
-async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitCode, CommandError> {
+async fn clear(
+    places: &Places,
+    store: &SessionLog,
+    yes: bool,
+    cd: Option<&Path>,
+) -> Result<ExitCode, CommandError> {
     let root = process::open_workspace(cd)?;
     let here = root.root().display().to_string();
     let notices = process::notices();
@@ -94,7 +103,9 @@ async fn clear(store: &SessionLog, yes: bool, cd: Option<&Path>) -> Result<ExitC
             message(&here)
         ),
     )?;
-    let deleted = delete_sessions(store, &ids, &notices).await;
+    let mut deletion = SessionDeletion::new(places, store);
+    let deleted = deletion.delete_all(&ids, &notices).await;
+    deletion.finish().await?;
     say!("deleted {}", counted(deleted, "session"));
     Ok(exit::success_if(deleted == ids.len()))
 }

@@ -8,6 +8,7 @@ fn help_is_as_reviewed() {
     for args in [
         &["--help"][..],
         &["run", "--help"],
+        &["attach", "--help"],
         &["sessions", "--help"],
         &["config", "--help"],
         &["demo", "--help"],

@@ -30,6 +30,7 @@ mod profiles;
 mod program_tools;
 mod provider_faults;
 mod read_only_commands;
+mod remote;
 mod reports;
 mod runtime_list;
 mod runtime_selection;

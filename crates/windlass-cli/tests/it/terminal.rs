@@ -62,7 +62,7 @@ impl PtySession {
 
     /// Waits until this text appears after the last expected text.
     #[track_caller]
-    fn expect(&self, text: &str) {
+    pub(crate) fn expect(&self, text: &str) {
         let began = Instant::now();
         loop {
             let mut screen = self.screen.lock();
@@ -83,7 +83,7 @@ impl PtySession {
         }
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).unwrap();
         self.writer.flush().unwrap();
     }

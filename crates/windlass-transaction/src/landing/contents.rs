@@ -261,6 +261,29 @@ impl Contents {
         Ok(freed)
     }
 
+    /// Removes the bytes with these hashes. Returns the number of removed bytes.
+    pub fn remove_all<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<u64, ContentsError> {
+        let disk = Disk::default();
+        let mut freed = 0;
+        for name in names {
+            let size = self.size_of(&disk, name);
+            let Some(size) = size.map_err(|errno| self.failed(errno))? else {
+                continue;
+            };
+            if self
+                .remove(&disk, name)
+                .map_err(|errno| self.failed(errno))?
+            {
+                self.update_used(|used| used.saturating_sub(size));
+                freed += size;
+            }
+        }
+        Ok(freed)
+    }
+
     /// Evicts bytes so that both sides of a change fit, and stores the new bytes, which a three-way undo needs as its
     /// base. New bytes that do not fit together with the old ones are not stored: the landing does not need them. Bytes
     /// that `keep` accepts are not evicted.

@@ -13,6 +13,7 @@ use windlass_host::config::SettingKind::{Boolean, Choice, Integer, Limit, Number
 use windlass_host::config::{Key, SettingKind};
 
 use crate::flags::{AskPolicy, SignIn};
+use crate::notifications::TerminalSetting;
 
 const MODES: SettingKind = Choice(&["plan", "ask", "edit", "auto"]);
 const LEVELS: SettingKind = Choice(SandboxLevel::VARIANTS);
@@ -208,5 +209,20 @@ pub const KEYS: &[Key] = keys! {
         "Headers for the collector, as `header=VARIABLE`: the value is read from the variable.";
     "otel.content": Boolean, "Also send prompts, answers, arguments and results, without secrets.";
     "otel.service_name": Text, "The attribute `service.name` of telemetry; the default is windlass.";
+    "webhooks.*.url": Text,
+        "An address that gets notifications about runs of the service as signed POST requests (docs/notifications.md).";
+    "webhooks.*.events": Texts,
+        "The notifications of the webhook: asked, run_finished and landed; the default is all of them.";
+    "webhooks.*.secret_env": Text, "The variable with the secret that signs the requests of the webhook; its name must end in _SECRET or _KEY.";
+    "webhooks.*.allow_private": Boolean,
+        "Whether the webhook may have a private, loopback or link-local address; the default is false.";
+    "notify.command": Text,
+        "A command that runs when a run asks, lands or ends, with the notification as JSON on its standard input, \
+         for at most 10 seconds.";
+    "notify.terminal": Choice(TerminalSetting::VARIANTS),
+        "Notification of the terminal when a run asks or ends after more than 10 seconds: auto (the default; a desktop \
+         notification if the terminal supports it), bell or off.";
+    "server.retention_days": Number,
+        "Days after its last event until the service deletes a session; the default is never.";
     "ca_file": Text, "A PEM file with further root certificates.";
 };
