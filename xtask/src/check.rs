@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::not_run::{self, NotRun};
-use crate::{attacks, cargo, everyday, install, kit, style};
+use crate::{attacks, cargo, clients, everyday, install, kit, style};
 
 /// A cargo command that must succeed.
 struct TestStage {
@@ -140,13 +140,17 @@ pub(crate) fn run(with: kit::KitAgents) -> Result<()> {
     let began_everyday = Instant::now();
     everyday::sample()?;
     times.push(("everyday", began_everyday.elapsed()));
+    println!("==> clients: {}", clients::REPEAT);
+    let began_clients = Instant::now();
+    clients::run(&root)?;
+    times.push(("clients", began_clients.elapsed()));
     println!("==> runtimes: {}", kit::REPEAT);
     let began_kit = Instant::now();
     kit::run(&root, &with.into())?;
     times.push(("runtimes", began_kit.elapsed()));
     println!(
         "==> all {} stages passed in {}",
-        stages.len() + 4,
+        stages.len() + 5,
         seconds(began.elapsed())
     );
     for (name, took) in times {

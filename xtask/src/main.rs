@@ -8,6 +8,7 @@ mod bench;
 mod book;
 mod cargo;
 mod check;
+mod clients;
 mod containers;
 mod crash;
 mod cross;
@@ -38,7 +39,7 @@ const COMMANDS: &[XtaskCommand] = &[
     XtaskCommand {
         name: "test",
         takes: "[--agents | --all-agents | --live-local]",
-        about: "check everything: format, layout, clippy, all tests, docs, licences, attacks, runtimes; --agents: with \
+        about: "check everything: format, layout, clippy, all tests, docs, licences, attacks, clients, runtimes; --agents: with \
                 the real agents that CI certifies; --all-agents: with all of them; --live-local: a real model",
         run: |args| match args {
             [only] if only == "--live-local" => live::run(),
@@ -111,6 +112,17 @@ const COMMANDS: &[XtaskCommand] = &[
         about: "run the conformance kit through the built binary; also the last stage of `test`; with agents it writes \
                 docs/runtimes-matrix.md; --without: without a kernel feature, and nothing is written",
         run: |args| kit::run(&cargo::root()?, &kit::KitOptions::parse(args)?),
+    },
+    XtaskCommand {
+        name: "clients",
+        takes: "[--write]",
+        about: "check the TypeScript package: generated types, compilation, and tests against the built binary; --write: generate \
+                its types from the OpenAPI document; needs Node and npm",
+        run: |args| match args {
+            [] => clients::run(&cargo::root()?),
+            [only] if only == "--write" => clients::write(&cargo::root()?),
+            [other, ..] => bail!("{}", unknown("option", other, ["--write"].into_iter())),
+        },
     },
     XtaskCommand {
         name: "containers",
@@ -254,7 +266,11 @@ fn schema() -> Result<()> {
 
 /// Tests render these files, because they can access private items of the command line; here they also write them.
 fn reference() -> Result<()> {
-    const FILES: [&str; 2] = ["docs/reference.md", "docs/demo.svg"];
+    const FILES: [&str; 3] = [
+        "docs/reference.md",
+        "docs/demo.svg",
+        "crates/windlass-http/openapi.json",
+    ];
     let root = cargo::root()?;
     let read = || FILES.map(|path| std::fs::read(root.join(path)).unwrap_or_default());
     let before = read();
@@ -270,6 +286,24 @@ fn reference() -> Result<()> {
         status.success(),
         "{} could not be written (see above)",
         FILES.join(" and ")
+    );
+    let status = cargo::command([
+        "test",
+        "--quiet",
+        "--locked",
+        "-p",
+        "windlass-http",
+        "--test",
+        "openapi",
+    ])
+    .current_dir(&root)
+    .env("WINDLASS_WRITE_REFERENCE", "1")
+    .stdout(std::process::Stdio::null())
+    .status()
+    .context("cargo could not be started")?;
+    ensure!(
+        status.success(),
+        "the OpenAPI document could not be written (see above)"
     );
     for (path, same) in FILES.iter().zip(before.iter().zip(&read())) {
         say_written(path, same.0 == same.1);

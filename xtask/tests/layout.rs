@@ -142,12 +142,24 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-client",
         &["windlass-core", "windlass-providers", "windlass-scripted"],
     ),
-    // A view: it ships with the library only. Its tests use the built binary as the sandbox helper.
+    // The operations on sessions as one table, for every transport.
+    (
+        "windlass-service",
+        &["windlass", "windlass-scripted", "windlass-testing"],
+    ),
+    // Translates HTTP into calls of the table. Its tests build the OpenAPI document from the types of the library.
+    (
+        "windlass-http",
+        &["windlass-service", "windlass", "windlass-scripted"],
+    ),
+    // A view: it ships with the library and the service only. Its tests use the built binary as the sandbox helper.
     (
         "windlass-cli",
         &[
             "windlass",
             "windlass-client",
+            "windlass-service",
+            "windlass-http",
             "windlass-host",
             "windlass-sandbox",
             "windlass-shell",
@@ -214,6 +226,18 @@ const MUST_BAN: &[(&str, &[&str])] = &[
             "std::process::Command::new",
             "std::env::var",
             "std::time::SystemTime::now",
+        ],
+    ),
+    (
+        "windlass-service",
+        &["std::process::Command::new", "std::env::var"],
+    ),
+    (
+        "windlass-http",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
         ],
     ),
     (

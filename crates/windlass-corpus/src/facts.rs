@@ -1,5 +1,6 @@
 //! Everything that is known after a case was run. The modules in `kind` fill it in, and those in `check` read it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -7,6 +8,7 @@ use serde_json::Value;
 use crate::case::{Case, Decision};
 use crate::child::ChildResult;
 use crate::fixture::CaseFixture;
+use crate::http_client::HttpReply;
 use crate::product::{self, DrivenProduct};
 use crate::server::Server;
 
@@ -37,6 +39,16 @@ pub(crate) struct Resumed {
     pub(crate) sessions_before: usize,
 }
 
+/// The responses to requests over HTTP, and the session that they were about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HttpRound {
+    pub(crate) replies: Vec<HttpReply>,
+    /// The decision that each request sent, in a case about answers.
+    pub(crate) decisions: Vec<String>,
+    /// The events of the session after the requests.
+    pub(crate) events: Vec<Value>,
+}
+
 /// Everything that is known after a case.
 pub(crate) struct CaseFacts<'a> {
     pub(crate) product: &'a DrivenProduct,
@@ -62,6 +74,12 @@ pub(crate) struct CaseFacts<'a> {
     pub(crate) resumed: Option<Resumed>,
     /// The input text, if the case is about a text.
     pub(crate) text: String,
+    /// The requests over HTTP, once for each state of the session in which they were sent.
+    pub(crate) rounds: Vec<HttpRound>,
+    /// The addresses on which the server of the product listens.
+    pub(crate) listening: Vec<IpAddr>,
+    /// Whether the session worked over HTTP after the requests; `None` if this was not tried.
+    pub(crate) survived: Option<Result<(), String>>,
 }
 
 impl<'a> CaseFacts<'a> {
@@ -86,6 +104,9 @@ impl<'a> CaseFacts<'a> {
             requests: 0,
             resumed: None,
             text: String::new(),
+            rounds: Vec::new(),
+            listening: Vec::new(),
+            survived: None,
         }
     }
 

@@ -15,6 +15,7 @@ mod child;
 mod command;
 mod facts;
 mod fixture;
+mod http_client;
 mod kind;
 mod listen;
 mod processes;
@@ -27,6 +28,7 @@ mod server;
 mod setup;
 mod tar;
 mod terminal;
+mod web_server;
 
 pub use case::{Case, Decision};
 pub use command::command;

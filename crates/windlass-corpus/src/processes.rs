@@ -1,6 +1,7 @@
 //! Lists the processes of this machine from `/proc`. It kills only processes that carry the marker of a case.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -71,6 +72,51 @@ pub(crate) fn peak_memory(pid: i32) -> u64 {
         * 1024
 }
 
+/// Returns the addresses on which a process listens for TCP connections.
+pub(crate) fn listening(pid: i32) -> Vec<IpAddr> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter();
+    let sockets: HashSet<String> = files
+        .flatten()
+        .flatten()
+        .filter_map(|file| std::fs::read_link(file.path()).ok())
+        .filter_map(|target| {
+            let inode = target.to_str()?.strip_prefix("socket:[")?;
+            inode.strip_suffix(']').map(str::to_owned)
+        })
+        .collect();
+    ["tcp", "tcp6"]
+        .iter()
+        .filter_map(|table| std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
+        .flat_map(|table| {
+            let rows = table
+                .lines()
+                .filter_map(|line| listening_row(line, &sockets));
+            rows.collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Returns the address in a row of a table of TCP sockets, if it is a listening socket of this set.
+fn listening_row(line: &str, sockets: &HashSet<String>) -> Option<IpAddr> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    if *fields.get(3)? != LISTEN || !sockets.contains(*fields.get(9)?) {
+        return None;
+    }
+    let (address, _) = fields.get(1)?.split_once(':')?;
+    // The kernel prints words of 32 bits in the byte order of the machine.
+    let mut bytes = Vec::new();
+    for word in 0..address.len() / 8 {
+        let word = u32::from_str_radix(address.get(word * 8..word * 8 + 8)?, 16).ok()?;
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    match bytes.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => None,
+    }
+}
+
 /// Lists processes whose arguments contain a text, without this one.
 pub(crate) fn with_argument(text: &str) -> Vec<i32> {
     containing("cmdline", text)
@@ -97,5 +143,18 @@ fn containing(file: &str, text: &str) -> Vec<i32> {
 pub(crate) fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listening_sockets_of_this_process_are_found() -> std::io::Result<()> {
+        let one = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let found = listening(std::process::id() as i32);
+        assert!(found.contains(&one.local_addr()?.ip()), "{found:?}");
+        Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! The only module that knows the interface of windlass: its flags for the modes of the corpus, its tool names, where
 //! it keeps its state, the format of its settings, and the fields of its events.
 
+pub(crate) mod http;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -384,10 +386,17 @@ pub(crate) fn log_file(session: &Path) -> PathBuf {
 
 /// Returns the events of the newest session.
 pub(crate) fn log(fixture: &CaseFixture) -> Vec<Value> {
-    let Some(session) = sessions(fixture).pop() else {
-        return Vec::new();
-    };
-    let text = std::fs::read(log_file(&session)).unwrap_or_default();
+    let newest = sessions(fixture).pop();
+    newest.map(|session| log_in(&session)).unwrap_or_default()
+}
+
+/// Returns the events of the session with this id.
+pub(crate) fn session_log(fixture: &CaseFixture, id: &str) -> Vec<Value> {
+    log_in(&fixture.state().join("sessions").join(id))
+}
+
+fn log_in(session: &Path) -> Vec<Value> {
+    let text = std::fs::read(log_file(session)).unwrap_or_default();
     events(&String::from_utf8_lossy(&text))
 }
 

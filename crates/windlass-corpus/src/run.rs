@@ -115,7 +115,8 @@ fn needs_quiet(case: &Case) -> bool {
         .and_then(|post| post["ms"].as_u64())
         .is_some_and(|ms| ms <= 20_000);
     let races = case.setup.iter().any(|op| op["op"] == "race");
-    let large = case.input.get("log_size").is_some();
+    let flood = case.kind() == "http" && case.input["repeat"].as_u64() > Some(100);
+    let large = flood || case.input.get("log_size").is_some();
     (short && case.kind() != "stream")
         || races
         || large

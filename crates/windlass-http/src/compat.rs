@@ -32,12 +32,18 @@ pub(crate) fn routes() -> Router<Parts> {
         .route("/api/sessions/{session}", get(session))
         .route("/api/sessions/{session}/chat", post(api_chat))
         .route("/api/sessions/{session}/stream", get(api_stream))
-        .route("/api/sessions/{session}/approvals/{call}", post(api_approve))
+        .route(
+            "/api/sessions/{session}/approvals/{call}",
+            post(api_approve),
+        )
         .route("/api/sessions/{session}/resume", post(api_resume))
 }
 
 /// The caller and the body of a request.
-async fn open(parts: &Parts, request: Request<Body>) -> Result<(Caller, Map<String, Value>), Problem> {
+async fn open(
+    parts: &Parts,
+    request: Request<Body>,
+) -> Result<(Caller, Map<String, Value>), Problem> {
     let (head, body) = request.into_parts();
     let caller = authorized(parts, &head.method, &head.headers)?;
     Ok((caller, read_body(&head.headers, body).await?))
@@ -49,7 +55,10 @@ async fn call(parts: &Parts, caller: &Caller, name: &str, params: Value) -> Resu
         return Err(Problem::invalid("the parameters must be an object"));
     };
     let Some(operation) = operation(name) else {
-        return Err(Problem::new(ProblemCode::Internal, format!("there is no operation `{name}`")));
+        return Err(Problem::new(
+            ProblemCode::Internal,
+            format!("there is no operation `{name}`"),
+        ));
     };
     let request = OperationRequest {
         caller: caller.clone(),
@@ -71,7 +80,9 @@ fn respond(done: Result<Value, Problem>, status: StatusCode) -> Response {
 }
 
 fn text<'a>(body: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    body.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty())
+    body.get(name)
+        .and_then(Value::as_str)
+        .filter(|text| !text.trim().is_empty())
 }
 
 /// The prompt of a `/chat` request, in its session or a new one. Returns the session and a reader of the events of the run.
@@ -82,7 +93,10 @@ async fn begin_chat(
 ) -> Result<(String, u64, EventReader), Problem> {
     let prompt = text(body, "prompt").ok_or_else(|| Problem::invalid("`prompt` is missing"))?;
     // A stricter approval mode may be requested; a looser one is refused by the ceiling of the token.
-    let approval = match body.get("safety").and_then(|safety| safety.get("read_only")) {
+    let approval = match body
+        .get("safety")
+        .and_then(|safety| safety.get("read_only"))
+    {
         Some(Value::Bool(true)) => json!({ "approval": "plan" }),
         _ => json!({}),
     };
@@ -101,7 +115,10 @@ async fn begin_chat(
     };
     let queued = queued.unwrap_or_default();
     let id = session.parse()?;
-    let reader = parts.service.events(caller, &id, queued.saturating_sub(1), true).await?;
+    let reader = parts
+        .service
+        .events(caller, &id, queued.saturating_sub(1), true)
+        .await?;
     Ok((session, queued, reader))
 }
 
@@ -170,7 +187,9 @@ impl ChatRun {
 fn message_text(message: &Value) -> String {
     let parts = message["parts"].as_array().into_iter().flatten();
     let texts = parts.filter(|part| part["type"] == "text");
-    texts.filter_map(|part| part["data"]["text"].as_str()).collect()
+    texts
+        .filter_map(|part| part["data"]["text"].as_str())
+        .collect()
 }
 
 fn parsed(item: FeedItem) -> Option<Value> {
@@ -304,7 +323,10 @@ fn stream(parts: &Parts, reader: EventReader, view: impl CompatView) -> Response
                 let Some(event) = parsed(item) else { continue };
                 let (text, ended) = view.translate(&event);
                 if !text.is_empty() || ended {
-                    return Some((Ok::<_, Infallible>(Bytes::from(text)), (reader, view, closing, ended)));
+                    return Some((
+                        Ok::<_, Infallible>(Bytes::from(text)),
+                        (reader, view, closing, ended),
+                    ));
                 }
             }
         },
@@ -331,7 +353,13 @@ async fn session(
 ) -> Response {
     let done = async {
         let (caller, _) = open(&parts, request).await?;
-        call(&parts, &caller, "sessions.get", json!({ "session": session })).await
+        call(
+            &parts,
+            &caller,
+            "sessions.get",
+            json!({ "session": session }),
+        )
+        .await
     };
     respond(done.await, StatusCode::OK)
 }
@@ -364,7 +392,8 @@ async fn api_chat(
 ) -> Response {
     let done = async {
         let (caller, body) = open(&parts, request).await?;
-        let message = text(&body, "message").ok_or_else(|| Problem::invalid("`message` is empty"))?;
+        let message =
+            text(&body, "message").ok_or_else(|| Problem::invalid("`message` is empty"))?;
         let params = json!({ "session": session, "prompt": message });
         call(&parts, &caller, "runs.create", params).await?;
         Ok(json!({ "sessionId": session }))
@@ -379,7 +408,13 @@ async fn api_stream(
 ) -> Response {
     let opened = async {
         let (caller, _) = open(&parts, request).await?;
-        let shown = call(&parts, &caller, "sessions.get", json!({ "session": session })).await?;
+        let shown = call(
+            &parts,
+            &caller,
+            "sessions.get",
+            json!({ "session": session }),
+        )
+        .await?;
         let id = session.parse()?;
         // The earlier server streams from now on; an open ask is shown again.
         let after = shown["last_seq"].as_u64().unwrap_or_default();
@@ -469,13 +504,22 @@ async fn api_approve(
             .get("approved")
             .and_then(Value::as_bool)
             .ok_or_else(|| Problem::invalid("`approved` must be true or false"))?;
-        let shown = call(&parts, &caller, "sessions.get", json!({ "session": session })).await?;
+        let shown = call(
+            &parts,
+            &caller,
+            "sessions.get",
+            json!({ "session": session }),
+        )
+        .await?;
         let asks = shown["asks"].as_array().cloned().unwrap_or_default();
         let open = asks
             .iter()
             .find(|ask| ask["call"] == named_call.as_str() || ask["id"] == named_call.as_str());
         let ask = open.and_then(|ask| ask["id"].as_str()).ok_or_else(|| {
-            Problem::new(ProblemCode::NotFound, "no call with this id waits for an approval")
+            Problem::new(
+                ProblemCode::NotFound,
+                "no call with this id waits for an approval",
+            )
         })?;
         let answer = if approved { "once" } else { "no" };
         let params = json!({ "session": session, "ask": ask, "answer": answer });
@@ -492,9 +536,21 @@ async fn api_resume(
     let done = async {
         let (caller, _) = open(&parts, request).await?;
         // Sessions are always there; a paused run continues.
-        let shown = call(&parts, &caller, "sessions.get", json!({ "session": session })).await?;
+        let shown = call(
+            &parts,
+            &caller,
+            "sessions.get",
+            json!({ "session": session }),
+        )
+        .await?;
         if shown["state"] == "paused" {
-            call(&parts, &caller, "runs.resume", json!({ "session": session })).await?;
+            call(
+                &parts,
+                &caller,
+                "runs.resume",
+                json!({ "session": session }),
+            )
+            .await?;
         }
         Ok(json!({ "sessionId": session }))
     };

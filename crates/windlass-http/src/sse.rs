@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -81,6 +81,7 @@ pub(crate) async fn session(
     let reader = parts.service.events(caller, &id, after, live).await?;
     Ok(stream_response(
         parts,
+        caller,
         first,
         Source::Session(Box::new(reader)),
     ))
@@ -129,7 +130,12 @@ pub(crate) async fn all_sessions(State(parts): State<Parts>, request: Request<Bo
         let feed = parts.service.feed(&caller);
         let list = read(&parts, &caller, "sessions.list", Vec::new()).await?;
         let first = format!("retry: {RETRY_MS}\n\nevent: snapshot\ndata: {list}\n\n");
-        Ok(stream_response(&parts, first, Source::All(Box::new(feed))))
+        Ok(stream_response(
+            &parts,
+            &caller,
+            first,
+            Source::All(Box::new(feed)),
+        ))
     };
     match opened.await {
         Ok(response) => response,
@@ -167,56 +173,78 @@ impl Source {
     }
 }
 
-fn stream_response(parts: &Parts, first: String, source: Source) -> Response {
-    let closing = parts.service.closing();
-    let state = (Some(first), source, closing, false);
-    let stream =
-        futures_util::stream::unfold(state, |(first, mut source, closing, ended)| async move {
-            if ended {
+/// The state of a stream.
+struct EventStream {
+    parts: Parts,
+    caller: Caller,
+    first: Option<String>,
+    source: Source,
+    checked: Instant,
+    ended: bool,
+}
+
+impl EventStream {
+    /// The next chunk; `None` at the end.
+    async fn next(&mut self) -> Option<String> {
+        if self.ended {
+            return None;
+        }
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        // A token that was revoked meanwhile ends its streams.
+        if self.checked.elapsed() >= HEARTBEAT {
+            self.checked = Instant::now();
+            if !self.parts.service.is_valid(&self.caller) {
                 return None;
             }
-            if let Some(first) = first {
-                return Some((
-                    Ok::<_, Infallible>(Bytes::from(first)),
-                    (None, source, closing, false),
-                ));
+        }
+        let mut text = String::new();
+        let closing = self.parts.service.closing();
+        tokio::select! {
+            biased;
+            item = self.source.next() => {
+                self.write(item, &mut text);
+                while text.len() < CHUNK && !self.ended {
+                    match self.source.next().now_or_never() {
+                        Some(item) => self.write(item, &mut text),
+                        None => break,
+                    }
+                }
             }
-            let mut text = String::new();
-            let ended = tokio::select! {
-                biased;
-                item = source.next() => match item {
-                    Ok(item) => {
-                        source.write(&item, &mut text);
-                        let mut ended = false;
-                        while text.len() < CHUNK {
-                            match source.next().now_or_never() {
-                                Some(Ok(item)) => source.write(&item, &mut text),
-                                Some(Err(problem)) => {
-                                    write_end(&problem, &mut text);
-                                    ended = true;
-                                    break;
-                                }
-                                None => break,
-                            }
-                        }
-                        ended
-                    }
-                    Err(problem) => {
-                        write_end(&problem, &mut text);
-                        true
-                    }
-                },
-                () = closing.cancelled() => {
-                    let _ = write!(text, "retry: {RETRY_MS}\nevent: closing\ndata: {{}}\n\n");
-                    true
-                }
-                () = tokio::time::sleep(HEARTBEAT) => {
-                    text.push_str(": still here\n\n");
-                    false
-                }
-            };
-            Some((Ok(Bytes::from(text)), (None, source, closing, ended)))
-        });
+            () = closing.cancelled() => {
+                let _ = write!(text, "retry: {RETRY_MS}\nevent: closing\ndata: {{}}\n\n");
+                self.ended = true;
+            }
+            () = tokio::time::sleep(HEARTBEAT) => text.push_str(": still here\n\n"),
+        }
+        Some(text)
+    }
+
+    fn write(&mut self, item: Result<FeedItem, Problem>, to: &mut String) {
+        match item {
+            Ok(item) => self.source.write(&item, to),
+            Err(problem) => {
+                write_end(&problem, to);
+                self.ended = true;
+            }
+        }
+    }
+}
+
+fn stream_response(parts: &Parts, caller: &Caller, first: String, source: Source) -> Response {
+    let stream = EventStream {
+        parts: parts.clone(),
+        caller: caller.clone(),
+        first: Some(first),
+        source,
+        checked: Instant::now(),
+        ended: false,
+    };
+    let stream = futures_util::stream::unfold(stream, |mut stream| async move {
+        let text = stream.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(text)), stream))
+    });
     let mut response = Body::from_stream(stream).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

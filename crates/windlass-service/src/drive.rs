@@ -14,7 +14,7 @@ use windlass::core::message::Message;
 use windlass::core::overview::SessionOverview;
 use windlass::core::pause::PauseReason;
 use windlass::core::terms::Isolation;
-use windlass::engine::{RunHandle, RunOptions};
+use windlass::engine::{Delivery, QueueRequest, RunHandle, RunOptions};
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};
 use windlass::notifications::{Channels, RunNotifications};
 use windlass::settings::Settings;
@@ -26,14 +26,17 @@ use windlass::{
 
 use crate::access::Caller;
 use crate::host::SessionHost;
+use crate::left_work::is_paused_for_shutdown;
 use crate::live::LiveSession;
 use crate::local::LocalChannel;
 use crate::problem::{Problem, ProblemCode};
-use crate::run_request::QueuedOptions;
+use crate::run_request::{QueuedOptions, RunRequest};
 use crate::scheduler::FairKey;
 use crate::service::{Service, open_root};
 use crate::spending::micros;
 
+/// The prompt of a run that continues another one, if the client gives none.
+pub(crate) const CONTINUE_PROMPT: &str = "Continue the task where you stopped.";
 /// Time that a run waits for a client that could answer, before it pauses and frees its slot.
 const UNATTENDED_WAIT: Duration = Duration::from_secs(2);
 /// Time that a run waits for an answer while a client follows it.
@@ -103,11 +106,7 @@ impl Service {
         let host = self.any_host(session).await?;
         loop {
             let overview = self.overview(session, None).await?;
-            let paused = overview
-                .open
-                .as_ref()
-                .is_some_and(|run| run.pause().is_some());
-            if paused {
+            if is_paused_for_shutdown(&overview) {
                 if self
                     .drive_work(&host, SessionWork::ResumePaused, None)
                     .await?
@@ -503,6 +502,39 @@ impl Service {
         finished || !begun_any
     }
 
+    /// Closes a run whose process died. If the service is to resume such runs, a prompt on the run's copy is queued. A session
+    /// that another process holds is left alone.
+    async fn close_interrupted(&self, host: &Arc<SessionHost>, overview: &SessionOverview) {
+        let closed = async {
+            let _opening = host.opening.lock().await;
+            let settings = self.settings(Some(&host.workspace))?;
+            Ok::<_, Problem>(
+                windlass::close_interrupted(&settings, &host.workspace, &host.id).await?,
+            )
+        };
+        match closed.await {
+            Ok(true) if self.0.options.resume_interrupted => {}
+            Ok(_) => return,
+            Err(problem) => {
+                let text = format!("session {}: {}", host.id, problem.detail);
+                return self.0.options.notices.warn(&text);
+            }
+        }
+        let kept = overview.open.as_ref().and_then(|run| run.copy.clone());
+        let request = RunRequest {
+            kept: kept.filter(|_| overview.isolation.is_isolated()),
+            in_place: (!overview.isolation.is_isolated()).then_some(true),
+            ..RunRequest::default()
+        };
+        let request = QueueRequest {
+            flags: overview.flags.clone().overridden_by(request.save()),
+            ..QueueRequest::new(Message::user(CONTINUE_PROMPT), Delivery::FollowUp)
+        };
+        if let Err(problem) = host.queue(self, request).await {
+            self.0.options.notices.warn(&problem.detail);
+        }
+    }
+
     /// Continues runs that an earlier process paused, and starts prompts that it queued.
     pub(crate) async fn continue_left_work(&self) -> Result<(), Problem> {
         for (session, token) in self.0.left_work()? {
@@ -512,13 +544,19 @@ impl Service {
             let Ok(overview) = self.overview(&session, None).await else {
                 continue;
             };
-            let paused = overview
-                .open
-                .as_ref()
-                .is_some_and(|run| run.pause().is_some());
+            let open = overview.open.as_ref();
+            let is_interrupted = open.is_some_and(|run| run.pause().is_none());
+            if is_interrupted && overview.asks.is_empty() {
+                self.close_interrupted(&host, &overview).await;
+            }
+            let Ok(overview) = self.overview(&session, None).await else {
+                continue;
+            };
             let queued = self.0.options.run_queued && overview.queue.first().is_some();
-            if paused || (queued && overview.asks.is_empty()) {
+            if is_paused_for_shutdown(&overview) || (queued && overview.asks.is_empty()) {
                 self.schedule(&host, token)?;
+            } else {
+                self.unmark_work(&session).await;
             }
         }
         Ok(())

@@ -66,6 +66,16 @@ impl SessionHost {
         *self.live.lock() = Some(live);
     }
 
+    /// Waits until a session whose run has ended is closed, so that an operation right after the end of a run succeeds.
+    pub(crate) async fn settled(&self) {
+        for _ in 0..RELEASE_STEPS {
+            if self.live().is_none_or(|live| live.current_run().is_some()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Closes the session, so that its log can be opened again as soon as this returns.
     pub(crate) async fn close_live(&self, mut live: Arc<LiveSession>) {
         let _opening = self.opening.lock().await;
@@ -304,6 +314,7 @@ impl SessionHost {
     where
         F: Future<Output = Result<(), Problem>>,
     {
+        self.settled().await;
         self.with_writer(service, |writer| async move {
             match writer {
                 SessionWriter::Idle(session) => operation(session).await,

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use futures_util::StreamExt;
 use windlass::core::event::EventKind;
 use windlass::core::id::SessionId;
+use windlass::core::overview::SessionOverview;
+use windlass::core::pause::PauseReason;
 use windlass::core::store::{SessionStore, Skimmed};
 
 use crate::problem::{Problem, ProblemCode};
@@ -37,6 +39,13 @@ impl ServiceParts {
         }
         Ok(found)
     }
+}
+
+/// Whether the open run of a session was paused by the shutdown of its process. Such a run resumes by itself; a run that a
+/// client paused does not.
+pub(crate) fn is_paused_for_shutdown(overview: &SessionOverview) -> bool {
+    let pause = overview.open.as_ref().and_then(|run| run.pause());
+    pause.is_some_and(|pause| pause.reason == PauseReason::Shutdown) && overview.asks.is_empty()
 }
 
 /// A file with uploaded bytes, which is deleted when it is dropped.

@@ -40,6 +40,6 @@ pub use problem::{Problem, ProblemCode};
 pub use reader::{EventReader, FeedItem};
 pub use ring::EventLine;
 pub use run_request::RunRequest;
-pub use service::{Service, ServiceOptions, server_dir};
+pub use service::{Service, ServiceOptions, ServiceRole, server_dir};
 pub use stdio::serve_lines;
 pub use tokens::{Token, main_token};

@@ -85,9 +85,9 @@ impl SocketPlace {
     }
 }
 
-/// Serves the local channel of a session until it is dropped.
+/// Serves the local channel of a session until it is dropped. The socket stays in the directory of the session, as after a
+/// crash; a connection to it then fails, and the next process that opens the session replaces it.
 pub struct LocalChannel {
-    place: SocketPlace,
     _stop: DropGuard,
 }
 
@@ -95,7 +95,7 @@ impl LocalChannel {
     /// Opens the channel. Without it, the session works as before, but other processes cannot reach it.
     pub fn open(store: &Arc<SessionLog>, live: &Arc<LiveSession>) -> io::Result<Self> {
         let place = SocketPlace::of(store, live.id())?;
-        // This process holds the lease of the session, so a socket that exists belongs to a dead process.
+        // This process holds the lease of the session, so no process serves a socket that exists.
         match std::fs::remove_file(&place.path) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
@@ -105,15 +105,8 @@ impl LocalChannel {
         let (store, live) = (store.clone(), Arc::downgrade(live));
         tokio::spawn(accept(listener, store, live, stop.clone()));
         Ok(Self {
-            place,
             _stop: stop.drop_guard(),
         })
-    }
-}
-
-impl Drop for LocalChannel {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.place.path);
     }
 }
 

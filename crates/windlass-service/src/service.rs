@@ -55,6 +55,10 @@ pub struct ServiceOptions {
     pub budget_usd: Option<f64>,
     /// Starts prompts that were queued before the service was started.
     pub run_queued: bool,
+    /// Continues runs that were interrupted by a crash, with a new run on their copy. They are closed in any case.
+    pub resume_interrupted: bool,
+    /// The role of the service among the processes of the user.
+    pub role: ServiceRole,
     /// Receives warnings that belong to no session.
     pub notices: Notices,
 }
@@ -69,9 +73,22 @@ impl ServiceOptions {
             max_runs: 16,
             budget_usd: None,
             run_queued: true,
+            resume_interrupted: false,
+            role: ServiceRole::Main,
             notices: Notices::default(),
         }
     }
+}
+
+/// The role of a service among the processes of its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceRole {
+    /// The only server of the user. It continues the work of the one before it. If there is one already, this is an error.
+    Main,
+    /// A service for one program, beside a server. If there is no server, it takes its role.
+    Private,
+    /// It only changes tokens and settings, and runs nothing.
+    Tool,
 }
 
 /// All sessions of a user, with the operations on them. Cloning is cheap.
@@ -96,6 +113,36 @@ pub(crate) struct ServiceParts {
     /// Makes the ids of sessions unguessable, also for clients that choose the idempotency key.
     pub(crate) id_secret: [u8; 32],
     pub(crate) notifier: Notifier,
+    /// The directory of a process that is not the server; it is deleted at the end.
+    own_dir: Option<PathBuf>,
+    _lock: Option<ServerLock>,
+}
+
+impl Drop for ServiceParts {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.own_dir {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+/// The right to be the only server of a user, until it is dropped. The kernel releases it when the process ends.
+struct ServerLock(#[expect(dead_code, reason = "the open file holds the lock")] std::fs::File);
+
+impl ServerLock {
+    /// Takes the lock; `None` if another process holds it.
+    fn take(dir: &Path) -> Result<Option<Self>, Problem> {
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(dir.join("lock"))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(err) => Err(std::io::Error::from(err).into()),
+        }
+    }
 }
 
 impl Service {
@@ -104,6 +151,24 @@ impl Service {
         let places = places(&options.environment)?;
         let dir = server_dir(&places);
         private_file::create_dir(&dir)?;
+        let lock = match options.role {
+            ServiceRole::Tool => None,
+            _ => ServerLock::take(&dir)?,
+        };
+        if lock.is_none() && options.role == ServiceRole::Main {
+            return Err(Problem::new(
+                ProblemCode::Locked,
+                "another server of this user is running",
+            )
+            .hint("use that server: `windlass serve --print-url` prints its address; or stop it first"));
+        }
+        // The files of the server belong to the process that holds the lock.
+        let own = match &lock {
+            Some(_) => dir.clone(),
+            None => dir.join(format!("process-{}", std::process::id())),
+        };
+        private_file::create_dir(&own)?;
+        let is_main = lock.is_some();
         let mut roots = Vec::new();
         for root in &options.roots {
             let real = std::fs::canonicalize(root).map_err(|err| {
@@ -120,8 +185,8 @@ impl Service {
             notifier: Notifier::start(options.notices.clone()),
             scheduler: Scheduler::new(options.max_runs),
             tokens: Tokens::open(&dir)?,
-            spending: Spending::open(&dir, options.budget_usd)?,
-            keys: Arc::new(IdempotencyKeys::open(&dir)?),
+            spending: Spending::open(&own, options.budget_usd)?,
+            keys: Arc::new(IdempotencyKeys::open(&own)?),
             metrics: Metrics::default(),
             places,
             store,
@@ -129,12 +194,16 @@ impl Service {
             feed: Arc::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
+            own_dir: (!is_main).then_some(own),
+            _lock: lock,
             options,
         }));
-        service.recover().await;
-        service.settle_left_open().await?;
-        service.continue_left_work().await?;
-        service.start_retention();
+        if is_main {
+            service.recover().await;
+            service.settle_left_open().await?;
+            service.continue_left_work().await?;
+            service.start_retention();
+        }
         Ok(service)
     }
 
@@ -354,6 +423,12 @@ impl Service {
     #[must_use]
     pub fn caller(&self, token: &str) -> Option<Caller> {
         self.0.tokens.caller(token)
+    }
+
+    /// Whether the token of a caller was not revoked since.
+    #[must_use]
+    pub fn is_valid(&self, caller: &Caller) -> bool {
+        self.0.tokens.is_valid(caller)
     }
 
     /// The caller that logged in with this cookie.

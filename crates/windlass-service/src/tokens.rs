@@ -260,6 +260,19 @@ impl Tokens {
         found
     }
 
+    /// Whether the token of a caller was not revoked since.
+    pub(crate) fn is_valid(&self, caller: &Caller) -> bool {
+        match caller.token.as_deref() {
+            None | Some(MAIN) => true,
+            Some(name) => {
+                let mut state = self.state.lock();
+                // If the file cannot be read, the tokens that were read last apply.
+                let _ = self.refresh(&mut state);
+                state.named.iter().any(|(token, _)| token.name == name)
+            }
+        }
+    }
+
     /// A one-time code for a login link.
     pub(crate) fn ticket(&self) -> Result<String, Problem> {
         let secret = fresh_secret()?;
@@ -358,6 +371,26 @@ mod tests {
         assert!(one.caller("wdl_wrong").is_none());
         let stored = std::fs::read_to_string(dir.path().join("tokens.json")).unwrap();
         assert!(!stored.contains(&secret));
+    }
+
+    /// The corpus of attacks refers to this test: the time of a comparison cannot be measured from outside.
+    #[test]
+    fn secrets_are_compared_in_constant_time() {
+        let source = include_str!("tokens.rs");
+        let (code, _) = source.split_once("#[cfg(test)]").unwrap();
+        let constant = code.matches(".ct_eq(&given)").count();
+        assert_eq!(constant, 4, "each search compares hashes with `subtle`");
+        let is_compared = |line: &&str| {
+            (line.contains("==") || line.contains("!="))
+                && ["hash", "secret", "given"]
+                    .iter()
+                    .any(|name| line.contains(name))
+        };
+        assert_eq!(
+            code.lines().find(is_compared),
+            None,
+            "a secret is compared in another way"
+        );
     }
 
     #[test]

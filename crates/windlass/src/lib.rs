@@ -49,7 +49,7 @@ pub use prepare::{
     OpenRequest, OpenedSession, PendingTools, Prepared, SessionSelector, find_session, newest,
     options_for, prepare, prepare_landing, prepare_with, resume_options,
 };
-pub use recovery::{Unlogged, recover, recoveries};
+pub use recovery::{Unlogged, close_interrupted, recover, recoveries};
 pub use windlass_core as core;
 pub use windlass_engine::{Canceller, NoSuchAsk, RunResult};
 

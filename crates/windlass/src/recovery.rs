@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use windlass::settings::Settings;
-//! use windlass::{Notices, Unlogged, recover, recoveries};
+//! use windlass::{Notices, Unlogged, close_interrupted, recover, recoveries};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,6 +13,8 @@
 //! assert!(unlogged.is_empty(), "no process died here");
 //! unlogged.log(&settings).await;
 //! assert!(recoveries(&settings.places).is_empty());
+//! let no_session = "20261118-120000-abcdef".parse()?;
+//! assert!(close_interrupted(&settings, dir.path(), &no_session).await.is_err());
 //! # Ok(())
 //! # }
 //! ```
@@ -109,6 +111,19 @@ fn remember(places: &Places, line: &str) {
         use std::io::Write;
         let _ = file.write_all(lines[first..].join("\n").as_bytes());
     });
+}
+
+/// Closes the run of a session whose process died. Returns false if the session has none. A paused run stays open.
+pub async fn close_interrupted(
+    settings: &Settings,
+    workspace: &Path,
+    session: &SessionId,
+) -> Result<bool, Error> {
+    let root = Root::open(workspace).map_err(|err| Error::usage(err.to_string()))?;
+    let built = wire::idle_engine(settings, Arc::new(root))?;
+    let which = OpenSession::Resume(session.clone());
+    let session = built.engine.open(which, RunMode::Analysis).await?;
+    Ok(session.close_interrupted().await?)
 }
 
 impl Unlogged {

@@ -43,6 +43,9 @@ pub(crate) struct ServeArgs {
     /// Leave prompts that were queued before the start in their queues
     #[arg(long)]
     pub(crate) keep_queued: bool,
+    /// Continue runs that a crash interrupted, with a new run on their copy [default: close them]
+    #[arg(long)]
+    pub(crate) resume_interrupted: bool,
     /// Read requests from standard input and write replies to standard output, as JSON-RPC lines
     #[arg(long, conflicts_with_all = ["print_url", "tls_cert", "behind_proxy"])]
     pub(crate) stdio: bool,

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use windlass::core::workspace::Files;
 use windlass_http::{HttpOptions, HttpServer, TlsFiles};
 use windlass_service::{
-    Caller, Input, Problem, Reply, Request, Service, ServiceOptions, operation, serve_lines,
-    server_dir,
+    Caller, Input, Problem, Reply, Request, Service, ServiceOptions, ServiceRole, operation,
+    serve_lines, server_dir,
 };
 
 use crate::args::{ServeArgs, ServeCommand, TokenCommand};
@@ -41,7 +41,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     }
 }
 
-async fn open_service(args: &ServeArgs) -> Result<Service, CommandError> {
+async fn open_service(args: &ServeArgs, role: ServiceRole) -> Result<Service, CommandError> {
     let roots = match args.root.is_empty() {
         true => vec![process::open_workspace(None)?.root().to_path_buf()],
         false => args.root.clone(),
@@ -58,6 +58,8 @@ async fn open_service(args: &ServeArgs) -> Result<Service, CommandError> {
         max_runs: args.max_runs,
         budget_usd: args.budget_usd,
         run_queued: !args.keep_queued,
+        resume_interrupted: args.resume_interrupted,
+        role,
         notices: process::notices(),
         roots,
         ..ServiceOptions::new(process::environment(), PathBuf::new())
@@ -66,7 +68,7 @@ async fn open_service(args: &ServeArgs) -> Result<Service, CommandError> {
 }
 
 async fn stdio(args: &ServeArgs) -> Result<ExitCode, CommandError> {
-    let service = open_service(args).await?;
+    let service = open_service(args, ServiceRole::Private).await?;
     let stop = stop_signal()?;
     let lines = serve_lines(&service, tokio::io::stdin(), tokio::io::stdout());
     let done = tokio::select! {
@@ -88,7 +90,7 @@ async fn http(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         out::out(&format!("{link}\n"));
         return Ok(exit::after_output(0));
     }
-    let service = open_service(args).await?;
+    let service = open_service(args, ServiceRole::Main).await?;
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());
     let options = HttpOptions {
         hosts: args.host.clone(),
@@ -209,7 +211,7 @@ async fn call(service: &Service, name: &str, params: Value) -> Result<Value, Com
 }
 
 async fn token(args: &ServeArgs, command: &TokenCommand) -> Result<ExitCode, CommandError> {
-    let service = open_service(args).await?;
+    let service = open_service(args, ServiceRole::Tool).await?;
     match command {
         TokenCommand::Add {
             name,

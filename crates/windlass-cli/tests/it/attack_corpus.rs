@@ -153,6 +153,7 @@ fn the_driver_sees_a_breach() {
     let listen = json!([{ "op": "listen", "proto": "tcp" }]);
     let knock = json!({ "kind": "startup", "prompt": "hi", "base_url": "http://127.0.0.1:@PORT@" });
     let refused = json!({ "decision": "deny" });
+    let http = |endpoint: &str, method: &str| json!({ "kind": "http", "endpoint": endpoint, "method": method, "headers": {}, "auth": "valid" });
     check_breaches(&[
         (
             json!({ "expect": { "decision": "deny" } }),
@@ -210,7 +211,7 @@ fn the_driver_sees_a_breach() {
         ),
         (
             json!({ "post": post(json!({ "check": "http_status", "one_of": [200] })) }),
-            "is for the HTTP interface",
+            "no request was sent over HTTP",
         ),
         (
             json!({ "post": post(json!({ "check": "file_exists", "path": "@OUT@/none" })) }),
@@ -303,6 +304,26 @@ fn the_driver_sees_a_breach() {
         (
             json!({ "input": { "kind": "argv", "argv": ["--version"] }, "expect": { "decision": "deny" } }),
             "decision: allow",
+        ),
+        (
+            json!({ "input": http("list_sessions", "GET"), "expect": { "decision": "deny" } }),
+            "decision: allow",
+        ),
+        (
+            json!({ "input": http("list_sessions", "GET"), "post": post(json!({ "check": "http_status", "one_of": [403] })) }),
+            "status 200",
+        ),
+        (
+            json!({ "input": http("list_sessions", "GET"), "post": post(json!({ "check": "header_not", "name": "Content-Type", "one_of": ["application/json"] })) }),
+            "status 200",
+        ),
+        (
+            json!({ "input": http("create_session", "POST"), "post": post(json!({ "check": "no_session_created" })) }),
+            "there is a session",
+        ),
+        (
+            json!({ "input": http("listen_check", "POST"), "post": post(json!({ "check": "listens_only_on", "addresses": ["::1"] })) }),
+            "it listens on",
         ),
     ]);
 }

@@ -12,7 +12,7 @@ use crate::processes;
 use crate::product::{self, named};
 use crate::server::body;
 
-pub(super) fn check(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
+pub(super) fn check(facts: &mut CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
         "no_connection"
         | "no_header_at_listener"
@@ -26,7 +26,17 @@ pub(super) fn check(facts: &CaseFacts<'_>, name: &str, post: &Value) -> Result<(
         | "idle_timeout_fires_within_ms"
         | "cancel_works_within_ms"
         | "waited_at_least_ms" => times(facts, name, post),
-        _ => calls(facts, name, post),
+        _ if facts.rounds.is_empty() => calls(facts, name, post),
+        // The check must hold each time that the requests were sent.
+        _ => {
+            let rounds = std::mem::take(&mut facts.rounds);
+            let held = rounds.iter().try_for_each(|round| {
+                facts.events.clone_from(&round.events);
+                calls(facts, name, post)
+            });
+            facts.rounds = rounds;
+            held
+        }
     }
 }
 

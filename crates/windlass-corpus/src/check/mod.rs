@@ -4,6 +4,7 @@ mod events;
 mod files;
 mod output;
 mod session;
+mod surface;
 
 use serde_json::Value;
 
@@ -98,9 +99,7 @@ pub(crate) fn check(facts: &mut CaseFacts<'_>, post: &Value) -> Result<(), Strin
         Some(Area::Output) => output::check(facts, name, post),
         Some(Area::Session) => session::check(facts, name, post),
         Some(Area::Events) => events::check(facts, name, post),
-        Some(Area::Surface) => Err(format!(
-            "`{name}` is for the HTTP interface and for tool servers"
-        )),
+        Some(Area::Surface) => surface::check(facts, name, post),
         None => Err(format!("`{name}` is not a known check")),
     }
 }

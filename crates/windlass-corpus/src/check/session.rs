@@ -10,7 +10,12 @@ use crate::server::body;
 
 pub(super) fn check(facts: &mut CaseFacts<'_>, name: &str, post: &Value) -> Result<(), String> {
     match name {
-        "session_survives" => return kind::check_session_works(facts),
+        "session_survives" => {
+            if let Some(survived) = &facts.survived {
+                survived.clone()?;
+            }
+            return kind::check_session_works(facts);
+        }
         "no_grant_from_log" => return kind::probe_grant(facts),
         "mode_is_not" => {
             let mode = post["mode"].as_str().ok_or("the check has no `mode`")?;

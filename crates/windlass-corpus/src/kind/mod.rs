@@ -2,6 +2,7 @@
 
 mod call;
 mod command;
+mod http;
 mod resume;
 mod run;
 mod startup;
@@ -22,6 +23,7 @@ pub(crate) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
     match facts.case.kind() {
         "tool_call" | "shell" | "patch" | "model_follows" => call::feed(facts),
         "run" => run::feed(facts),
+        "startup" if facts.case.input.get("bind").is_some() => http::bind(facts),
         "startup" => startup::feed(facts),
         "stream" => stream::feed(facts),
         "resume" => resume::feed(facts),
@@ -30,6 +32,7 @@ pub(crate) fn feed(facts: &mut CaseFacts<'_>) -> Result<(), String> {
         "export" => command::export(facts),
         "install" => command::install(facts),
         "argv" => command::argv(facts),
+        "http" => http::feed(facts),
         other => Err(format!("`{other}` is not a known kind of input")),
     }
 }
@@ -42,8 +45,6 @@ pub(crate) fn pending(
 ) -> Option<Result<&'static str, String>> {
     let about = case.input["where"].as_str().unwrap_or_default();
     let (surface, command) = match case.kind() {
-        "http" => ("the HTTP interface", "serve"),
-        "startup" if case.input.get("bind").is_some() => ("the HTTP interface", "serve"),
         "mcp" => ("tool servers", "mcp"),
         "text" if about.starts_with("mcp_") => ("tool servers", "mcp"),
         _ => return None,
@@ -135,7 +136,7 @@ fn with_key(fixture: &mut CaseFixture) {
 /// Prepares the environment that a kind of input needs.
 pub(crate) fn prepare(fixture: &mut CaseFixture, case: &Case) -> Result<(), String> {
     let served = match case.kind() {
-        "startup" | "stream" | "resume" => true,
+        "startup" | "stream" | "resume" | "http" => true,
         "run" => run::needs_key(case),
         "text" => text::is_streamed(case),
         _ => false,

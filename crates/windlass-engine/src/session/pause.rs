@@ -52,6 +52,23 @@ impl Session {
         Ok(())
     }
 
+    /// Closes a run whose process died, as the next prompt would do. Returns false if there is none. A run that is paused or
+    /// waits for an answer stays open.
+    pub async fn close_interrupted(&self) -> Result<bool, EngineError> {
+        let _alone = self.alone()?;
+        let run = self.with_history(|history| {
+            let is_left = !history.is_paused() && !history.waits();
+            history.open_run().filter(|_| is_left).cloned()
+        });
+        let Some(run) = run else {
+            return Ok(false);
+        };
+        let in_copy = self.changes_in_copy(&run).await;
+        close(&self.log, &self.trace, run, in_copy, None, None).await?;
+        self.log.sync().await?;
+        Ok(true)
+    }
+
     fn not_paused(&self) -> EngineError {
         EngineError::NotPaused(self.with_history(|history| {
             if history.waits() {

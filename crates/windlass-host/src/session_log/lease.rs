@@ -23,9 +23,17 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Lease {
     /// The open file holds the lock.
-    _lock: File,
+    lock: File,
     /// The machine was restarted since the last writer, or this is unknown.
     pub(super) after_power_cut: bool,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that another thread starts has a copy of it until it executes its
+        // program.
+        let _ = rustix::fs::flock(&self.lock, rustix::fs::FlockOperation::Unlock);
+    }
 }
 
 /// Becomes the only writer, or returns an error that names the current one.
@@ -72,7 +80,7 @@ pub(super) fn acquire(
         .truncate(&lock, 0)
         .and_then(|()| disk.write(&lock, holder_text.as_bytes()));
     Ok(Lease {
-        _lock: lock,
+        lock,
         after_power_cut,
     })
 }
@@ -89,4 +97,23 @@ fn boot_id() -> Option<String> {
         || -> io::Result<String> { std::fs::read_to_string("/proc/sys/kernel/random/boot_id") };
     let id = read().ok()?.trim().to_owned();
     (!id.is_empty() && id.len() < MAX_WORDS / 2 && !id.contains(char::is_whitespace)).then_some(id)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_lease_is_free_although_a_new_process_has_the_file() {
+        let home = tempfile::tempdir().unwrap();
+        let session: SessionId = "s".parse().unwrap();
+        let disk = LogDisk::default();
+        let lease = acquire(&disk, home.path(), &session).unwrap();
+        let inherited = lease.lock.try_clone().unwrap();
+        assert!(acquire(&disk, home.path(), &session).is_err());
+        drop(lease);
+        drop(acquire(&disk, home.path(), &session).unwrap());
+        drop(inherited);
+    }
 }

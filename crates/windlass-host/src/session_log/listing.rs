@@ -151,8 +151,10 @@ impl SessionLog {
         ) else {
             return false;
         };
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared)
-            == Err(rustix::io::Errno::WOULDBLOCK)
+        let tested = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared);
+        // A process that another thread starts has a copy of the file until it executes its program.
+        let _ = rustix::fs::flock(&lock, FlockOperation::Unlock);
+        tested == Err(rustix::io::Errno::WOULDBLOCK)
     }
 }
 

@@ -12,7 +12,7 @@ use windlass::engine::{Delivery, QueueRequest};
 use super::sessions::SessionParams;
 use super::{Call, Done, Json, Method, NoParams, Operation, refuse_if_interrupted};
 use crate::access::Scope;
-use crate::drive::SessionWork;
+use crate::drive::{CONTINUE_PROMPT, SessionWork};
 use crate::host::SessionHost;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::RunRequest;
@@ -24,8 +24,6 @@ const MAX_PROMPT: usize = 4 << 20;
 const MAX_IMAGES: usize = 20;
 /// Maximum number of comments of one request.
 const MAX_COMMENTS: usize = 500;
-/// The prompt of a resumed kept run, if the client gives none.
-const CONTINUE_PROMPT: &str = "Continue the task where you stopped.";
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![

@@ -121,6 +121,7 @@ async fn apply(
 ) -> Result<Json<UndoResult>, Problem> {
     let host = call.service.host(&call.caller, session).await?;
     refuse_if_interrupted(&call, "read the last events of the session")?;
+    host.settled().await;
     let _opening = host.opening.lock().await;
     if host.live().is_some() {
         return Err(Problem::new(
