@@ -157,9 +157,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-cli",
         &[
             "windlass",
+            "windlass-client",
             "windlass-service",
             "windlass-http",
-            "windlass-client",
             "windlass-host",
             "windlass-sandbox",
             "windlass-shell",

@@ -43,8 +43,9 @@ impl Service {
         deletion: &mut SessionDeletion<'_>,
         host: &SessionHost,
     ) -> Result<(), Problem> {
+        host.settled().await;
         let _opening = host.opening.lock().await;
-        if host.live().is_some() || self.0.scheduler.is_running(&host.id) {
+        if host.live().is_some() {
             return Err(Problem::new(
                 ProblemCode::Conflict,
                 "a run is in progress in this session",
