@@ -258,6 +258,13 @@ impl Client {
             .map(drop)
     }
 
+    /// Makes a one-time login link for a browser, which is valid for five minutes.
+    pub async fn login_link(&self) -> Result<String, ClientError> {
+        let link: Value = self.post(&["logins"], &json!({})).await?;
+        let path = link["path"].as_str().unwrap_or_default();
+        Ok(format!("{}{path}", self.url()))
+    }
+
     /// Cancels the run of a session and clears its queue.
     pub async fn cancel(&self, id: &SessionId) -> Result<(), ClientError> {
         self.post::<Value>(&["sessions", id.as_str(), "cancel"], &json!({}))

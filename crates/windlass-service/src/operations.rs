@@ -2,6 +2,7 @@
 //! parameters, rights and effects everywhere. The OpenAPI document is generated from it.
 
 mod asks;
+mod compare;
 mod history;
 mod kept;
 mod reports;
@@ -252,6 +253,7 @@ impl Operation {
 static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     let mut all = sessions::operations();
     all.extend(runs::operations());
+    all.extend(compare::operations());
     all.extend(asks::operations());
     all.extend(history::operations());
     all.extend(kept::operations());

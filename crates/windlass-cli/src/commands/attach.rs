@@ -251,7 +251,7 @@ fn schema(given: &str) -> Result<Value, CommandError> {
 }
 
 /// Connects to the server at this address, or to the one of this user on this machine.
-fn connect(
+pub(super) fn connect(
     settings: &Settings,
     url: Option<&str>,
     token_file: Option<&Path>,

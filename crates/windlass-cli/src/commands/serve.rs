@@ -82,11 +82,11 @@ async fn stdio(args: &ServeArgs) -> Result<ExitCode, CommandError> {
 
 async fn http(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
-    let running = RunningServer::find(&server_dir(&places));
-    if args.print_url
-        && let Some(running) = &running
-    {
-        let link = running.login_link(&server_dir(&places)).await?;
+    if args.print_url && RunningServer::find(&server_dir(&places)).is_some() {
+        let settings = process::load_settings(None)?;
+        let link = super::attach::connect(&settings, None, None)?
+            .login_link()
+            .await?;
         out::out(&format!("{link}\n"));
         return Ok(exit::after_output(0));
     }
@@ -159,6 +159,7 @@ impl AddressFile {
 
 impl Drop for AddressFile {
     fn drop(&mut self) {
+        // The lock of the server is held until after this.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -177,14 +178,6 @@ impl RunningServer {
         Path::new(&format!("/proc/{pid}"))
             .exists()
             .then_some(Self { url })
-    }
-
-    async fn login_link(&self, dir: &Path) -> Result<String, CommandError> {
-        let _ = dir;
-        Err(CommandError::failed(format!(
-            "a server runs at {}",
-            self.url
-        )))
     }
 }
 
