@@ -10,7 +10,7 @@ use windlass::core::outcome::Outcome;
 use windlass::model;
 use windlass::sessions::PendingAsk;
 use windlass::settings::Settings;
-use windlass_client::{Client, EventStream, PromptRequest, RemoteSession, StreamItem};
+use windlass_client::{Client, PromptRequest, RemoteEvents, SessionStatus, StreamItem};
 
 use crate::args::{OutputArgs, OutputFormat};
 use crate::command_error::CommandError;
@@ -89,7 +89,7 @@ impl RemoteRun {
     /// Shows the last run of a session, and follows it until the session has no work left.
     pub(crate) async fn attach(
         &mut self,
-        state: &RemoteSession,
+        state: &SessionStatus,
     ) -> Result<RemoteEnd, CommandError> {
         if self.remarks {
             say!(
@@ -149,7 +149,7 @@ impl RemoteRun {
 
     async fn follow(
         &mut self,
-        mut events: EventStream,
+        mut events: RemoteEvents,
         mut followed: Followed,
     ) -> Result<RemoteEnd, CommandError> {
         let mut ticker = tokio::time::interval(Duration::from_millis(100));

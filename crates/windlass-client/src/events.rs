@@ -33,12 +33,12 @@ pub enum StreamItem {
 }
 
 /// The events of a session. Dropping it closes the connection.
-pub struct EventStream {
+pub struct RemoteEvents {
     items: mpsc::Receiver<Result<StreamItem, ClientError>>,
     task: JoinHandle<()>,
 }
 
-impl EventStream {
+impl RemoteEvents {
     pub(crate) fn start(client: Client, session: SessionId, after: u64) -> Self {
         let (to, items) = mpsc::channel(WAITING);
         let task = tokio::spawn(async move {
@@ -61,7 +61,7 @@ impl EventStream {
     }
 }
 
-impl Drop for EventStream {
+impl Drop for RemoteEvents {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -203,7 +203,7 @@ mod tests {
         .unwrap()
     }
 
-    async fn seqs(stream: &mut EventStream, count: usize) -> Vec<Option<u64>> {
+    async fn seqs(stream: &mut RemoteEvents, count: usize) -> Vec<Option<u64>> {
         let mut seqs = Vec::new();
         while seqs.len() < count {
             if let StreamItem::Event(event) = stream.next().await.unwrap().unwrap() {

@@ -1,6 +1,6 @@
 //! A client of the Windlass server: requests about sessions, and the events of a session as typed values.
 //!
-//! [`EventStream`] reconnects after a lost connection and continues after the last event, so its reader misses nothing that is
+//! [`RemoteEvents`] reconnects after a lost connection and continues after the last event, so its reader misses nothing that is
 //! in the log. A request that changes something is repeated with the same idempotency key if its reply was lost.
 //!
 //! The crate knows the HTTP interface only: no settings, no views, no files.
@@ -20,7 +20,7 @@ use windlass_providers::http::header::{
 };
 use windlass_providers::http::{Http, HttpError, HttpOptions, HttpResponse, Url};
 
-pub use self::events::{EventStream, StreamItem};
+pub use self::events::{RemoteEvents, StreamItem};
 
 /// The server sends a heartbeat every 15 seconds; without any byte for this long, the connection is lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -110,26 +110,26 @@ pub struct PromptRequest {
 pub struct CreatedSession {
     pub id: SessionId,
     pub workspace: String,
-    pub queued: Option<QueuedPrompt>,
+    pub queued: Option<AcceptedPrompt>,
 }
 
 /// A prompt that was accepted. Its `run_started` event names the same number.
 #[derive(Debug, Clone, Deserialize)]
-pub struct QueuedPrompt {
+pub struct AcceptedPrompt {
     /// The number of the `queued` event.
     pub queued: u64,
 }
 
 /// The state of a session.
 #[derive(Debug, Clone, Deserialize)]
-pub struct RemoteSession {
+pub struct SessionStatus {
     pub id: SessionId,
     pub workspace: String,
     /// `idle`, `queued`, `running`, `waiting`, `paused` or `interrupted`.
     pub state: String,
     /// The number of its last event.
     pub last_seq: u64,
-    pub run: Option<RemoteRun>,
+    pub run: Option<RemoteRunItem>,
     #[serde(default)]
     pub asks: Vec<Ask>,
     #[serde(default)]
@@ -138,11 +138,11 @@ pub struct RemoteSession {
 
 /// The open run of a session.
 #[derive(Debug, Clone, Deserialize)]
-pub struct RemoteRun {
+pub struct RemoteRunItem {
     pub id: RunId,
 }
 
-impl RemoteSession {
+impl SessionStatus {
     /// Whether a run is open, or prompts wait for one.
     #[must_use]
     pub fn has_work(&self) -> bool {
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// The state of a session.
-    pub async fn session(&self, id: &SessionId) -> Result<RemoteSession, ClientError> {
+    pub async fn session(&self, id: &SessionId) -> Result<SessionStatus, ClientError> {
         self.get(&["sessions", id.as_str()], &[]).await
     }
 
@@ -222,7 +222,7 @@ impl Client {
         &self,
         id: &SessionId,
         prompt: &PromptRequest,
-    ) -> Result<QueuedPrompt, ClientError> {
+    ) -> Result<AcceptedPrompt, ClientError> {
         self.post(&["sessions", id.as_str(), "runs"], &json!(prompt))
             .await
     }
@@ -274,8 +274,8 @@ impl Client {
 
     /// Follows the events of a session after this number, on the tokio runtime of the caller.
     #[must_use]
-    pub fn events(&self, id: &SessionId, after: u64) -> EventStream {
-        EventStream::start(self.clone(), id.clone(), after)
+    pub fn events(&self, id: &SessionId, after: u64) -> RemoteEvents {
+        RemoteEvents::start(self.clone(), id.clone(), after)
     }
 
     async fn get<T: DeserializeOwned>(

@@ -54,7 +54,7 @@ use crate::transcript::{counted, describe_call, dollars, first_line};
 pub use self::delivery::Notifier;
 pub use self::terminal::{TerminalAlert, TerminalSetting};
 
-use self::delivery::Delivery;
+use self::delivery::QueuedDelivery;
 use self::webhook::Webhook;
 
 /// Maximum number of files that a notification lists.
@@ -251,14 +251,14 @@ impl RunNotifications {
         };
         let body: Arc<[u8]> = body.into();
         for webhook in wanted {
-            self.notifier.push(Delivery::Webhook {
+            self.notifier.push(QueuedDelivery::Webhook {
                 webhook: webhook.clone(),
                 id: notification.id.clone(),
                 body: body.clone(),
             });
         }
         if let Some(command) = &self.command {
-            self.notifier.push(Delivery::Command {
+            self.notifier.push(QueuedDelivery::Command {
                 command: command.clone(),
                 body,
             });

@@ -26,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One notification for one recipient.
-pub(super) enum Delivery {
+pub(super) enum QueuedDelivery {
     Webhook {
         webhook: Arc<Webhook>,
         id: String,
@@ -54,7 +54,7 @@ struct NotifierState {
 
 #[derive(Default)]
 struct DeliveryQueue {
-    waiting: VecDeque<Delivery>,
+    waiting: VecDeque<QueuedDelivery>,
     in_progress: usize,
     /// The queue was full, and this was reported.
     full: bool,
@@ -90,7 +90,7 @@ impl Notifier {
     }
 
     /// Adds a delivery to the queue. If the queue is full, the oldest one is dropped.
-    pub(super) fn push(&self, delivery: Delivery) {
+    pub(super) fn push(&self, delivery: QueuedDelivery) {
         let mut queue = self.state.queue.lock();
         let overflows = queue.waiting.len() >= MAX_WAITING;
         if overflows {
@@ -142,17 +142,17 @@ async fn deliver_all(state: Arc<NotifierState>) {
 }
 
 impl NotifierState {
-    fn take(&self) -> Option<Delivery> {
+    fn take(&self) -> Option<QueuedDelivery> {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop_front()?;
         queue.in_progress += 1;
         Some(next)
     }
 
-    async fn deliver(&self, delivery: &Delivery) {
+    async fn deliver(&self, delivery: &QueuedDelivery) {
         match delivery {
-            Delivery::Webhook { webhook, id, body } => self.send(webhook, id, body).await,
-            Delivery::Command { command, body } => {
+            QueuedDelivery::Webhook { webhook, id, body } => self.send(webhook, id, body).await,
+            QueuedDelivery::Command { command, body } => {
                 let UserCommand { line, env, dir } = &**command;
                 let ran = run_user_command(line, env.clone(), dir, body, COMMAND_TIMEOUT).await;
                 if let Err(why) = ran {
