@@ -15,6 +15,7 @@ pub struct AppArmorState {
 }
 
 impl AppArmorState {
+    /// Reads the state from the kernel.
     pub fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let profile =

@@ -10,7 +10,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! let file = dir.path().join("export.jsonl");
 //! let opened = r#"{"v":2,"seq":1,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"session_opened","data":{"workspace":"/work","runtime":"native","program":"1"}}"#;
-//! let started = r#"{"v":2,"seq":2,"at":"2026-11-15T00:00:01.000Z","session":"s1","run":"r1","trace":"t","kind":"run_started","data":{"prompt":{"role":"user","parts":[{"type":"text","text":"hi"}]}}}"#;
+//! let started = r#"{"v":2,"seq":2,"at":"2026-11-15T00:00:01.000Z","session":"s1","run":"r1","trace":"t","kind":"run_started","data":{"prompt":{"role":"user","parts":[{"type":"text","data":{"text":"hi"}}]}}}"#;
 //! std::fs::write(&file, format!("{opened}\n{started}\n"))?;
 //! let (settings, store) = (Settings::none(dir.path()), SessionLog::new(dir.path().join("sessions")));
 //! let request = ImportRequest { file: &file, kind: None, workspace: None };
