@@ -36,6 +36,8 @@ mod runtime_list;
 mod runtime_selection;
 mod sandbox;
 mod secrets;
+mod serve;
+mod server_fixture;
 mod sessions;
 mod telemetry;
 mod terminal;

@@ -271,6 +271,7 @@ impl CaseRequests<'_> {
             return Ok(vec![pieces]);
         }
         Ok(vec![match &input["body"] {
+            Value::Null if input["method"] == "POST" => whole(Vec::new()),
             Value::Null => vec![Act::Say(self.head(path, None))],
             body => whole(self.fill(body).to_string().into_bytes()),
         }])

@@ -29,6 +29,8 @@ use crate::run_request::RunRequest;
 /// The default and maximum number of sessions of a page.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 500;
+/// Maximum number of processes that may die while they create the same session.
+const MAX_ATTEMPTS: u32 = 16;
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -154,8 +156,7 @@ async fn create(call: Call, params: CreateParams) -> Result<Json<SessionCreated>
     };
     let root = call.service.open_workspace(&call.caller, &dir)?;
     let workspace = root.root().to_owned();
-    let id = session_id(&call)?;
-    let exists = call.interrupted && call.service.any_host(&id).await.is_ok();
+    let (id, exists) = new_session_id(&call).await?;
     if !exists {
         let settings = call.service.settings(Some(&workspace))?;
         let mut options = params.options.clone();
@@ -184,14 +185,37 @@ async fn create(call: Call, params: CreateParams) -> Result<Json<SessionCreated>
     }))
 }
 
+/// The id of the session that a request creates, and whether an earlier attempt of the request created it.
+async fn new_session_id(call: &Call) -> Result<(SessionId, bool), Problem> {
+    let mut attempt = 0;
+    loop {
+        let id = session_id(call, attempt)?;
+        if !call.interrupted {
+            return Ok((id, false));
+        }
+        if call.service.any_host(&id).await.is_ok() {
+            return Ok((id, true));
+        }
+        // A process that died before the first event leaves a directory that is no session.
+        let dir = call.service.0.places.sessions_dir().join(id.as_str());
+        if attempt == MAX_ATTEMPTS || !dir.exists() {
+            return Ok((id, false));
+        }
+        attempt += 1;
+    }
+}
+
 /// The id of the session that a request creates. Sessions of clients have ids that nobody can guess. A request with an
 /// idempotency key has the same id when it is repeated.
-fn session_id(call: &Call) -> Result<SessionId, Problem> {
+fn session_id(call: &Call, attempt: u32) -> Result<SessionId, Problem> {
     let clock = SystemClock::new();
     let random = match &call.key {
         Some(key) => {
             let token = call.caller.token.as_deref().unwrap_or_default();
-            let text = format!("session\n{token}\n{key}");
+            let text = match attempt {
+                0 => format!("session\n{token}\n{key}"),
+                _ => format!("session\n{token}\n{key}\n{attempt}"),
+            };
             let hash = blake3::keyed_hash(&call.service.0.id_secret, text.as_bytes());
             hash.as_bytes()[..16].to_vec()
         }
