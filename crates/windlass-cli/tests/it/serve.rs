@@ -467,11 +467,11 @@ fn bad_input_is_answered_with_a_problem_and_starts_nothing() {
     let at = |rest: &str| format!("/v1/sessions/{session}{rest}");
     let post = |path: &str, body: &str, expect: &[u16]| check("POST", path, &[], body, expect);
     let get = |path: &str, expect: &[u16]| check("GET", path, &[], "", expect);
-    post("/v1/sessions", r#"{"promt":"x"}"#, &[400]);
+    post("/v1/sessions", r#"{"wish":"x"}"#, &[400]);
     post("/v1/sessions", r#"{"prompt":7}"#, &[400]);
     post(
         "/v1/sessions",
-        r#"{"prompt":"x","options":{"approvel":"ask"}}"#,
+        r#"{"prompt":"x","options":{"consent":"ask"}}"#,
         &[400],
     );
     post(
