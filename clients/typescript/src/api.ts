@@ -18,6 +18,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare two runs: the first difference, the files, the checks, the cost and the time */
+        get: operations["runs.compare"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Check the setup of the machine of the server */
+        get: operations["doctor.get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/kept": {
         parameters: {
             query?: never;
@@ -572,10 +606,28 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** List the runs of a session with their outcomes, files and cost */
+        get: operations["runs.list"];
         put?: never;
         /** Queue a prompt; its run starts when it is the session's turn */
         post: operations["runs.create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{session}/runs/{run}/commit-message": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Propose a commit message for the changes of a run */
+        get: operations["runs.commit_message"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1025,6 +1077,11 @@ export interface components {
             line?: number | null;
             text: string;
         };
+        /** @description A proposed commit message. */
+        CommitMessage: {
+            subject: string;
+            body: string;
+        };
         /**
          * @description One compaction: which older messages were shortened or replaced by a summary. It has everything that is needed to
          *     apply it again.
@@ -1046,6 +1103,41 @@ export interface components {
             left_out?: components["schemas"]["LeftOut"][];
             /** @description The reason for the compaction. */
             by?: components["schemas"]["Cause"] | null;
+        };
+        /** @description One side of a comparison. */
+        ComparedRun: {
+            session: components["schemas"]["SessionId"];
+            run: components["schemas"]["RunId"];
+            prompt: string;
+            /**
+             * Format: uint64
+             * @description The number of its first event.
+             */
+            first_seq: number;
+            /**
+             * Format: uint64
+             * @description The number of its last event so far.
+             */
+            last_seq: number;
+            /** @description The result; absent while the run is open. */
+            summary?: components["schemas"]["RunSummary"] | null;
+            /** @description The changes by path, as unified diffs. */
+            diffs: {
+                [key: string]: string | null;
+            };
+        };
+        /** @description A comparison of two runs. */
+        Comparison: {
+            left: components["schemas"]["ComparedRun"];
+            right: components["schemas"]["ComparedRun"];
+            /** @description The first difference; absent if all steps are equal. */
+            divergence?: components["schemas"]["Divergence"] | null;
+            /** @description Paths that both runs changed in the same way. */
+            same_files: string[];
+            /** @description Paths that both runs changed differently. */
+            different_files: string[];
+            only_left: string[];
+            only_right: string[];
         };
         /** @description The content of the next model request, and its cost. */
         ContextReport: {
@@ -1139,6 +1231,50 @@ export interface components {
         } | {
             session: components["schemas"]["SessionId"];
             files: components["schemas"]["FileChange"][];
+        };
+        /** @description The first step in which two runs differ. */
+        Divergence: {
+            /**
+             * Format: uint
+             * @description The number of equal steps before it.
+             */
+            equal_steps: number;
+            /**
+             * Format: uint64
+             * @description The number of the event of the left run; absent if it has no further step.
+             */
+            left_seq?: number | null;
+            /** Format: uint64 */
+            right_seq?: number | null;
+        };
+        /** @description The result of one check. */
+        DoctorFinding: {
+            group: components["schemas"]["FindingGroup"];
+            what: string;
+            ok: boolean;
+            /** @description No run can work without it. */
+            needed: boolean;
+            /** @description All lines in one. */
+            detail: string;
+        };
+        /** @description The verdict, and the results of all checks. */
+        DoctorReport: {
+            /** @description The version of Windlass. */
+            version: string;
+            /** @description Whether a run can work. */
+            ready: boolean;
+            summary: string;
+            /** @description The next step, if no run can work. */
+            todo?: string | null;
+            /** @description `None` if the tiers could not be tested. */
+            sandbox?: components["schemas"]["SandboxTiers"] | null;
+            findings: components["schemas"]["DoctorFinding"][];
+            runtimes: components["schemas"]["DoctorRuntime"][];
+        };
+        /** @description A runtime in the report. */
+        DoctorRuntime: components["schemas"]["RuntimeReport"] | {
+            name: string;
+            probe: components["schemas"]["ProbeRow"];
         };
         /** @description An empty result. */
         Done: Record<string, never>;
@@ -1823,6 +1959,11 @@ export interface components {
             /** @description True if the problem existed before the run. */
             preexisting?: boolean;
         };
+        /**
+         * @description The heading of a finding.
+         * @enum {string}
+         */
+        FindingGroup: "machine" | "sandbox" | "models" | "agents";
         /** @description A decision of the permission gate. */
         GateDecision: {
             /** Format: uint64 */
@@ -2540,6 +2681,23 @@ export interface components {
             refused_connections: number;
         };
         RunId: string;
+        /** @description A run of a session. */
+        RunItem: {
+            run: components["schemas"]["RunId"];
+            prompt: string;
+            /**
+             * Format: uint64
+             * @description The number of its first event.
+             */
+            first_seq: number;
+            /**
+             * Format: uint64
+             * @description The number of its last event so far.
+             */
+            last_seq: number;
+            /** @description The result; absent while the run is open. */
+            summary?: components["schemas"]["RunSummary"] | null;
+        };
         /** @description The options of a run. An absent option has the value of the settings. */
         RunRequest: {
             /** @description The profile: `plan`, `review`, `implement`, `verify`, or one of the settings. */
@@ -2682,7 +2840,7 @@ export interface components {
             output?: unknown;
         };
         /** @description A runtime: whether it is installed and usable, and its capabilities. */
-        RuntimeFacts: {
+        RuntimeReport: {
             /** @description The value for `--runtime`. */
             name: string;
             about: string;
@@ -2722,6 +2880,22 @@ export interface components {
         SandboxLevel: "read-only" | "workspace-write" | "full";
         /** @description The kernel mechanisms that confine commands, weakest first. */
         SandboxTier: "landlock" | "broker" | "namespaces" | "none";
+        /** @description The sandbox tiers of this machine. */
+        SandboxTiers: {
+            /** @description The tier that commands run in, or `none`. */
+            tier: string;
+            namespaces: components["schemas"]["TierState"];
+            broker: components["schemas"]["TierState"];
+            landlock: components["schemas"]["TierState"];
+            /** Format: uint32 */
+            landlock_version: number;
+            /** @description The memory limit of commands in words, if they run in a sandbox. */
+            memory?: string | null;
+            /** @description The limitations of the tier in words. */
+            not_held: string[];
+            /** @description The reason why namespaces fail, as far as kernel settings reveal it. */
+            cause?: string | null;
+        };
         /**
          * @description Flags by name: a switch, a number, a text, or a list of texts. Flags that were not given are absent. Values that
          *     only a later version understands are kept unchanged.
@@ -2926,6 +3100,12 @@ export interface components {
             before: components["schemas"]["Image"];
             /** @description The content after the replacement. */
             after: components["schemas"]["Image"];
+        };
+        /** @description Whether a sandbox tier works on this machine. */
+        TierState: {
+            ok: boolean;
+            /** @description The reason why it does not work. */
+            why?: string | null;
         };
         /** Format: date-time */
         Timestamp: string;
@@ -3162,7 +3342,10 @@ export type CheckStats = components['schemas']['CheckStats'];
 export type Clip = components['schemas']['Clip'];
 export type CommandStats = components['schemas']['CommandStats'];
 export type Comment = components['schemas']['Comment'];
+export type CommitMessage = components['schemas']['CommitMessage'];
 export type Compaction = components['schemas']['Compaction'];
+export type ComparedRun = components['schemas']['ComparedRun'];
+export type Comparison = components['schemas']['Comparison'];
 export type ContextReport = components['schemas']['ContextReport'];
 export type ContextRow = components['schemas']['ContextRow'];
 export type Conversation = components['schemas']['Conversation'];
@@ -3170,6 +3353,10 @@ export type ConversationMessage = components['schemas']['ConversationMessage'];
 export type Decision = components['schemas']['Decision'];
 export type DeltaOf = components['schemas']['DeltaOf'];
 export type DiffReport = components['schemas']['DiffReport'];
+export type Divergence = components['schemas']['Divergence'];
+export type DoctorFinding = components['schemas']['DoctorFinding'];
+export type DoctorReport = components['schemas']['DoctorReport'];
+export type DoctorRuntime = components['schemas']['DoctorRuntime'];
 export type Done = components['schemas']['Done'];
 export type ErrorCategory = components['schemas']['ErrorCategory'];
 export type Event = components['schemas']['Event'];
@@ -3180,6 +3367,7 @@ export type ExportFormat = components['schemas']['ExportFormat'];
 export type FailReason = components['schemas']['FailReason'];
 export type FileChange = components['schemas']['FileChange'];
 export type Finding = components['schemas']['Finding'];
+export type FindingGroup = components['schemas']['FindingGroup'];
 export type GateDecision = components['schemas']['GateDecision'];
 export type GateKind = components['schemas']['GateKind'];
 export type Image = components['schemas']['Image'];
@@ -3229,14 +3417,16 @@ export type Report = components['schemas']['Report'];
 export type Role = components['schemas']['Role'];
 export type RunGroup = components['schemas']['RunGroup'];
 export type RunId = components['schemas']['RunId'];
+export type RunItem = components['schemas']['RunItem'];
 export type RunRequest = components['schemas']['RunRequest'];
 export type RunResumed = components['schemas']['RunResumed'];
 export type RunStarted = components['schemas']['RunStarted'];
 export type RunStats = components['schemas']['RunStats'];
 export type RunSummary = components['schemas']['RunSummary'];
-export type RuntimeFacts = components['schemas']['RuntimeFacts'];
+export type RuntimeReport = components['schemas']['RuntimeReport'];
 export type SandboxLevel = components['schemas']['SandboxLevel'];
 export type SandboxTier = components['schemas']['SandboxTier'];
+export type SandboxTiers = components['schemas']['SandboxTiers'];
 export type SavedFlags = components['schemas']['SavedFlags'];
 export type Scope = components['schemas']['Scope'];
 export type SearchMatch = components['schemas']['SearchMatch'];
@@ -3255,6 +3445,7 @@ export type StopReason = components['schemas']['StopReason'];
 export type Stopped = components['schemas']['Stopped'];
 export type Strategy = components['schemas']['Strategy'];
 export type Swap = components['schemas']['Swap'];
+export type TierState = components['schemas']['TierState'];
 export type Timestamp = components['schemas']['Timestamp'];
 export type TokenAdded = components['schemas']['TokenAdded'];
 export type TokenItem = components['schemas']['TokenItem'];
@@ -3287,6 +3478,74 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OpenAsk"][];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "runs.compare": {
+        parameters: {
+            query: {
+                left: components["schemas"]["SessionId"];
+                right: components["schemas"]["SessionId"];
+                /** @description The run of the left session; the default is its last one. */
+                left_run?: components["schemas"]["RunId"];
+                /** @description The run of the right session; the default is its last one. */
+                right_run?: components["schemas"]["RunId"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "doctor.get": {
+        parameters: {
+            query?: {
+                /** @description The absolute path of a directory in the workspace. */
+                workspace?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DoctorReport"];
                 };
             };
             /** @description A problem */
@@ -3636,7 +3895,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RuntimeFacts"][];
+                    "application/json": components["schemas"]["RuntimeReport"][];
                 };
             };
             /** @description A problem */
@@ -4708,6 +4967,37 @@ export interface operations {
             };
         };
     };
+    "runs.list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session: components["schemas"]["SessionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunItem"][];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "runs.create": {
         parameters: {
             query?: never;
@@ -4739,6 +5029,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PromptQueued"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "runs.commit_message": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session: components["schemas"]["SessionId"];
+                run: components["schemas"]["RunId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CommitMessage"];
                 };
             };
             /** @description A problem */

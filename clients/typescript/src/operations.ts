@@ -5,6 +5,8 @@ import type { CallOptions, Params, Result } from "./types.js";
 /** The route of each operation. `json` is false if the reply is the content of a file. */
 export const OPERATIONS = {
   "asks.list": { method: "GET", path: "/v1/asks", json: true },
+  "runs.compare": { method: "GET", path: "/v1/compare", json: true },
+  "doctor.get": { method: "GET", path: "/v1/doctor", json: true },
   "kept.list": { method: "GET", path: "/v1/kept", json: true },
   "kept.diff": { method: "GET", path: "/v1/kept/{name}/diff", json: true },
   "kept.discard": { method: "POST", path: "/v1/kept/{name}/discard", json: true },
@@ -41,6 +43,8 @@ export const OPERATIONS = {
   "redo": { method: "POST", path: "/v1/sessions/{session}/redo", json: true },
   "runs.resume": { method: "POST", path: "/v1/sessions/{session}/resume", json: true },
   "runs.create": { method: "POST", path: "/v1/sessions/{session}/runs", json: true },
+  "runs.list": { method: "GET", path: "/v1/sessions/{session}/runs", json: true },
+  "runs.commit_message": { method: "GET", path: "/v1/sessions/{session}/runs/{run}/commit-message", json: true },
   "runs.steer": { method: "POST", path: "/v1/sessions/{session}/steer", json: true },
   "undo": { method: "POST", path: "/v1/sessions/{session}/undo", json: true },
   "settings.list": { method: "GET", path: "/v1/settings", json: true },
@@ -78,6 +82,11 @@ export interface ConversationOperations {
 export interface DecisionsOperations {
   /** List the decisions of the permission gate, now or until an earlier event. */
   list(params: Params<"decisions.list">, options?: CallOptions): Promise<Result<"decisions.list">>;
+}
+
+export interface DoctorOperations {
+  /** Check the setup of the machine of the server. */
+  get(params?: Params<"doctor.get">, options?: CallOptions): Promise<Result<"doctor.get">>;
 }
 
 export interface EventsOperations {
@@ -128,6 +137,8 @@ export interface QueueOperations {
 }
 
 export interface RunsOperations {
+  /** Compare two runs: the first difference, the files, the checks, the cost and the time. */
+  compare(params: Params<"runs.compare">, options?: CallOptions): Promise<Result<"runs.compare">>;
   /** Cancel the run of a session and clear its queue. */
   cancel(params: Params<"runs.cancel">, options?: CallOptions): Promise<Result<"runs.cancel">>;
   /** Send comments on changed lines as findings for the next attempt. */
@@ -138,6 +149,10 @@ export interface RunsOperations {
   resume(params: Params<"runs.resume">, options?: CallOptions): Promise<Result<"runs.resume">>;
   /** Queue a prompt; its run starts when it is the session's turn. */
   create(params: Params<"runs.create">, options?: CallOptions): Promise<Result<"runs.create">>;
+  /** List the runs of a session with their outcomes, files and cost. */
+  list(params: Params<"runs.list">, options?: CallOptions): Promise<Result<"runs.list">>;
+  /** Propose a commit message for the changes of a run. */
+  commitMessage(params: Params<"runs.commit_message">, options?: CallOptions): Promise<Result<"runs.commit_message">>;
   /** Send a message to the run in progress; it arrives between two steps. */
   steer(params: Params<"runs.steer">, options?: CallOptions): Promise<Result<"runs.steer">>;
   /** Cancel all runs in progress and clear all queues. */
@@ -211,6 +226,7 @@ export interface OperationMethods {
   readonly context: ContextOperations;
   readonly conversation: ConversationOperations;
   readonly decisions: DecisionsOperations;
+  readonly doctor: DoctorOperations;
   readonly files: FilesOperations;
   readonly kept: KeptOperations;
   readonly logins: LoginsOperations;
