@@ -538,8 +538,14 @@ impl Service {
     /// Continues runs that an earlier process paused, and starts prompts that it queued.
     pub(crate) async fn continue_left_work(&self) -> Result<(), Problem> {
         for (session, token) in self.0.left_work()? {
-            let Ok(host) = self.any_host(&session).await else {
-                continue;
+            let host = match self.any_host(&session).await {
+                Ok(host) => host,
+                Err(problem) => {
+                    if problem.is(ProblemCode::NotFound) {
+                        self.0.forget_work(&session);
+                    }
+                    continue;
+                }
             };
             let Ok(overview) = self.overview(&session, None).await else {
                 continue;

@@ -162,7 +162,11 @@ impl Connection {
                 Some(operation) => {
                     let key = match params.remove("idempotency_key") {
                         Some(Value::String(key)) => Some(key),
-                        _ => None,
+                        None => None,
+                        Some(_) => {
+                            let text = "`idempotency_key` must be a text";
+                            return RpcMessage::failed(Some(id.clone()), -32602, text);
+                        }
                     };
                     let request = Request {
                         caller: self.caller.clone(),
