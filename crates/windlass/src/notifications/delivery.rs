@@ -1,4 +1,17 @@
 //! Delivers notifications in the background: a bounded queue, a few deliveries at a time, and retries with growing pauses.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use windlass::Notices;
+//! use windlass::notifications::Notifier;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let notifier: Notifier = Notifier::start(Notices::default());
+//! assert!(notifier.flush(Duration::from_secs(1)).await, "nothing was sent");
+//! # }
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,21 @@
 //! Notifications of the user's terminal: the bell, or a desktop notification by the escape sequence that the terminal
 //! supports.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use windlass::core::event::Event;
+//! use windlass::notifications::{TerminalAlert, TerminalSetting};
+//! use windlass::settings::Settings;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let alert: Option<TerminalAlert> = TerminalAlert::of(&Settings::none(dir.path()));
+//! let event = r#"{"v":2,"seq":7,"at":"2026-11-15T00:00:00.000Z","session":"s1","trace":"t","kind":"session_closed","data":{}}"#;
+//! let event: Event = serde_json::from_str(event)?;
+//! assert_eq!(alert.and_then(|alert| alert.text(&event, Duration::from_secs(60))), None);
+//! assert_eq!(TerminalSetting::default(), TerminalSetting::Auto);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::time::Duration;
 

@@ -4,6 +4,26 @@
 //! The content store knows bytes only by their hash, and sessions share them. So the bytes that a deleted log names are
 //! removed if no other log and no landing in progress names them. If the process dies before that, or if there are too many
 //! sessions to read, the bytes stay until the store needs their space.
+//!
+//! ```
+//! use windlass::Notices;
+//! use windlass::machine::SessionLog;
+//! use windlass::sessions::SessionDeletion;
+//! use windlass::settings::Settings;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = tempfile::tempdir()?;
+//! let places = Settings::none(dir.path()).places;
+//! let store = SessionLog::new(places.sessions_dir());
+//! let mut deletion: SessionDeletion = SessionDeletion::new(&places, &store);
+//! let missing = "20261118-120000-abcdef".parse()?;
+//! assert!(deletion.delete(&missing).await.is_err(), "there is no such session");
+//! assert_eq!(deletion.delete_all(&[missing], &Notices::default()).await, 0);
+//! assert_eq!(deletion.finish().await?, 0);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::HashSet;
 
