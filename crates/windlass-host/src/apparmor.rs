@@ -93,7 +93,7 @@ fn check_parts(parts: &[PathPart]) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs [`check_parts`] for a program and all directories above it.
+/// Checks the owner and the mode of a program and all directories above it.
 pub fn owned_by_root_alone(program: &Path) -> Result<(), String> {
     let parts: Result<Vec<_>, String> = program.ancestors().map(examine).collect();
     check_parts(&parts?)

@@ -1,7 +1,7 @@
 //! The local channel of a session: a socket in its directory, through which other processes of the same user reach the run
 //! that holds the session. Only the owner can open it.
 //!
-//! The messages are those of [`crate::json_lines`], with the methods `queue`, `reorder`, `answer`, `cancel`, `pause` and
+//! The messages are those of `json_lines`, with the methods `queue`, `reorder`, `answer`, `cancel`, `pause` and
 //! `events`.
 
 use std::io;

@@ -14,7 +14,7 @@ const BOUNDS: [f64; 10] = [
     0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0,
 ];
 
-/// Durations by the bounds of [`BOUNDS`].
+/// Durations in ten buckets, from a tenth of a second to four hours.
 #[derive(Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BOUNDS.len()],
