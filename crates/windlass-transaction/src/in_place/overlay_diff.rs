@@ -256,10 +256,10 @@ impl OverlayReader<'_> {
                 self.refuse(&entry.path, MEANWHILE);
                 return Ok(());
             }
-            Some(_) => match image_at(self.root, path) {
+            Some(lower) => match self.image_as_seen(&entry.path, lower) {
                 Ok(image) => image,
-                Err(err) => {
-                    self.refuse(&entry.path, &err.message);
+                Err(why) => {
+                    self.refuse(&entry.path, &why);
                     return Ok(());
                 }
             },
@@ -316,14 +316,13 @@ impl OverlayReader<'_> {
         if self.is_newer(path, lower) {
             self.refuse(path, MEANWHILE);
         } else if lower.is_file() || lower.is_symlink() {
-            let text = text_of(path);
-            match image_at(self.root, &text) {
+            match self.image_as_seen(path, lower) {
                 Ok(before) => self.diff.swaps.push(Swap {
-                    path: text,
+                    path: text_of(path),
                     before,
                     after: Image::Absent,
                 }),
-                Err(err) => self.refuse(path, &err.message),
+                Err(why) => self.refuse(path, &why),
             }
         } else {
             self.diff.plain.push(PlainMove::Remove(path.to_owned()));
@@ -497,6 +496,18 @@ impl OverlayReader<'_> {
         };
         self.synced.contains(path, about)
             && (!about.is_dir() || below().is_ok_and(|mut below| below.all(entry_is_synced)))
+    }
+
+    /// The content of a file of the workspace whose metadata was read before. If another program replaced or changed the file
+    /// since then, its content is not the one that the command saw: landing over it would lose that change.
+    fn image_as_seen(&self, path: &Path, seen: &Metadata) -> Result<Image, String> {
+        let image = image_at(self.root, &text_of(path)).map_err(|err| err.message)?;
+        let identity =
+            |about: &Metadata| (about.dev(), about.ino(), about.size(), changed_at(about));
+        match self.lower(path) {
+            Some(now) if identity(&now) == identity(seen) => Ok(image),
+            _ => Err(MEANWHILE.to_owned()),
+        }
     }
 
     /// Whether another program changed the file since the command began, or since a job last saw it.
