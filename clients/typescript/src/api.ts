@@ -2469,11 +2469,11 @@ export interface components {
              */
             status?: number;
             /**
-             * @description What happened.
+             * @description A description of the problem.
              * @default
              */
             detail?: string;
-            /** @description What the caller can do next. */
+            /** @description The next step of the caller. */
             hint?: string | null;
             /**
              * Format: uint64

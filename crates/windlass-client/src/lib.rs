@@ -44,7 +44,7 @@ pub enum ClientError {
     Refused {
         status: u16,
         detail: String,
-        /// What the user can do next.
+        /// The next step of the user.
         hint: Option<String>,
     },
     /// The server sent something that is not part of the interface.

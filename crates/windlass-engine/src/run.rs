@@ -300,7 +300,7 @@ impl Control {
         true
     }
 
-    /// What happened to a stopped run, for the results of its calls.
+    /// The fate of a stopped run in one word, for the results of its calls.
     pub(crate) fn stopped_word(&self) -> &'static str {
         match self.halted() {
             Some(HaltReason::PausedNow | HaltReason::PausedOnAsk) => "paused",

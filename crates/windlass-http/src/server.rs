@@ -76,7 +76,7 @@ impl std::fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 impl ServeError {
-    /// What the user can do next.
+    /// The next step of the user.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

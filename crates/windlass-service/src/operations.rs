@@ -46,7 +46,7 @@ impl Method {
 pub struct Operation {
     /// The name of the method of JSON-RPC, for example `sessions.list`.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// The purpose in one sentence.
     pub summary: &'static str,
     pub scope: Scope,
     pub method: Method,

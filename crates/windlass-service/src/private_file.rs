@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::problem::{Problem, ProblemCode};
 
-/// Maximum size of a file that is read, in bytes.
-const MAX_BYTES: u64 = 16 << 20;
+/// Maximum size of a file that is read, in bytes: the remembered keys of a day with their replies are the largest.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Creates a directory that only its owner can access.
 pub(crate) fn create_dir(dir: &Path) -> Result<(), Problem> {

@@ -21,9 +21,9 @@ use windlass::{Error, ErrorKind};
 #[serde(into = "ProblemBody", from = "ProblemBody")]
 pub struct Problem {
     pub code: ProblemCode,
-    /// What happened.
+    /// A description of the problem.
     pub detail: String,
-    /// What the caller can do next.
+    /// The next step of the caller.
     pub hint: Option<String>,
     /// Seconds after which a retry can succeed.
     pub retry_after: Option<u64>,
@@ -44,10 +44,10 @@ struct ProblemBody {
     /// The HTTP status.
     #[serde(default)]
     status: u16,
-    /// What happened.
+    /// A description of the problem.
     #[serde(default)]
     detail: String,
-    /// What the caller can do next.
+    /// The next step of the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Seconds after which a retry can succeed.

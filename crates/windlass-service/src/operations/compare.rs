@@ -160,7 +160,7 @@ pub(crate) struct Comparison {
 /// A run with the facts that a comparison needs.
 struct ReadRun {
     compared: ComparedRun,
-    /// What the model said and called, in order, with the numbers of the events.
+    /// The answers and calls of the model, in order, with the numbers of the events.
     steps: Vec<(u64, String)>,
 }
 

@@ -55,7 +55,7 @@ struct UndoParams {
     revert_commit: bool,
 }
 
-/// How an undo or a redo is applied.
+/// The options of an undo or a redo.
 #[derive(Debug, Clone, Copy)]
 struct ApplyOptions {
     dry_run: bool,
