@@ -1,6 +1,7 @@
 //! The second parser: the tree-sitter grammar for bash. It must find the same commands at the same positions, contain only
 //! known kinds of nodes, and report no error; otherwise the line is doubtful.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use tree_sitter::{ParseOptions, Parser, Tree};
@@ -54,12 +55,40 @@ fn parse(text: &str) -> Option<Tree> {
         }
     };
     let options = ParseOptions::new().progress_callback(&mut progress);
+    let text = with_narrow_characters(text);
     let bytes = text.as_bytes();
     parser.parse_with_options(
         &mut |at, _| bytes.get(at..).unwrap_or_default(),
         None,
         Some(options),
     )
+}
+
+/// The text with every character outside ASCII replaced by one or two that keep its length in bytes. The grammar's
+/// scanner passes characters to C's `isdigit`, which reads a table of 256 entries: a wide character after `{` makes it
+/// read outside of that table. Positions stay the same, and no such character has a meaning in the grammar.
+fn with_narrow_characters(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    let mut narrow = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.len_utf8() {
+            1 => narrow.push(c),
+            2 => narrow.push('é'),
+            3 => narrow.push_str("éx"),
+            _ => narrow.push_str("éé"),
+        }
+    }
+    Cow::Owned(narrow)
+}
+
+/// Whether the double parentheses of an arithmetic command begin at this byte.
+fn is_arithmetic(text: &str, at: usize) -> bool {
+    text.as_bytes()
+        .get(at..)
+        .unwrap_or_default()
+        .starts_with(b"((")
 }
 
 fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
@@ -78,7 +107,7 @@ fn commands_of(tree: &Tree, text: &str) -> Result<Vec<usize>, String> {
             "command_name" | "declaration_command" | "unset_command" => {
                 starts.push(node.start_byte())
             }
-            "test_command" if !text[node.start_byte()..].starts_with("((") => {
+            "test_command" if !is_arithmetic(text, node.start_byte()) => {
                 starts.push(node.start_byte())
             }
             _ => {}
@@ -105,3 +134,30 @@ const KNOWN: &str = "\
     special_variable_name string string_content subscript subshell ternary_expression test_command test_operator \
     translated_string unary_expression unset_command variable_assignment variable_assignments variable_name \
     while_statement word";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) {
+        let narrow = with_narrow_characters(text);
+        assert_eq!(narrow.len(), text.len(), "{text}");
+        assert!(narrow.chars().all(|c| u32::from(c) < 256), "{text}");
+        assert!(parse(text).is_some(), "{text}");
+    }
+
+    #[test]
+    fn characters_outside_ascii_keep_their_place() {
+        for text in [
+            "echo plain",
+            "echo é",
+            "{日本..語}",
+            "echo {\u{10ffff}a",
+            "for i in {\u{1f600}..9}; do echo \"$i\"; done",
+            "cat <<日\n本\n日\n",
+            "((日))",
+        ] {
+            check(text);
+        }
+    }
+}
