@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use windlass_core::terms::Strategy;
 
-use crate::landing::lock_within;
 use windlass_host::private::{create_dir, entries, remove_tree};
 
 /// Maximum bytes of all kept runs together.
@@ -24,6 +23,8 @@ const MAX_META: u64 = 1 << 20;
 const MAX_COPIES: usize = 10_000;
 /// Waiting time for the lock. A run holds it longer than this; a command that lists copies does not.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
+/// The pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Prefix of the directory of a copy that is being deleted. It is not a valid name of a copy, so that a half-deleted
 /// directory is never mistaken for one.
 const DISCARDED: &str = ".gone-";
@@ -299,10 +300,27 @@ fn lock(dir: &Path, name: &str) -> Result<File, KeptRunError> {
         .write(true)
         .open(&path);
     let file = file.map_err(|err| KeptRunError::Io(format!("{}: {err}", path.display())))?;
-    match lock_within(file.into(), LOCK_TIMEOUT) {
-        Ok(Some(lock)) => Ok(lock.into()),
-        Ok(None) => Err(KeptRunError::Busy(name.to_owned())),
+    match wait_for_lock(&file) {
+        Ok(true) => Ok(file),
+        Ok(false) => Err(KeptRunError::Busy(name.to_owned())),
         Err(err) => Err(KeptRunError::Io(format!("{}: {err}", path.display()))),
+    }
+}
+
+/// Takes an exclusive lock; false if another process still holds it after [`LOCK_TIMEOUT`]. It tries again and again: a
+/// wait in the kernel could get the lock after the timeout, and the copy would look used for a moment.
+fn wait_for_lock(file: &File) -> rustix::io::Result<bool> {
+    let began = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() >= LOCK_TIMEOUT => {
+                return Ok(false);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(err) => return Err(err),
+        }
     }
 }
 
