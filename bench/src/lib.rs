@@ -4,8 +4,10 @@
 //!
 //! [`wire`] writes a model's answers, [`server`] serves them, [`exchange`] is a floor's HTTP client, [`long_session`]
 //! makes the events of a long session, [`meter_stubs`] has an enclosure and a ledger for a meter, and [`flags`] parses
-//! the command line of all programs.
+//! the command line of all programs, and
+//! [`event_stream`] reads the event stream of a server.
 
+pub mod event_stream;
 pub mod exchange;
 pub mod flags;
 pub mod long_session;

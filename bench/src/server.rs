@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::wire::{Flood, ModelAnswer, ModelProtocol, PIECE, answer};
 
@@ -18,6 +18,9 @@ const MAX_BODY: u64 = 64 << 20;
 /// The number of request bytes that are reported as one token.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// The name of the field that each result of a call has in the Messages protocol.
+const RESULT: &[u8] = b"\"tool_use_id\"";
+
 /// The answers that the server gives.
 #[derive(Debug, Clone)]
 pub enum ServerScenario {
@@ -25,6 +28,8 @@ pub enum ServerScenario {
     Answer(String),
     /// This number of `bash` calls, then a text, then the same from the beginning.
     Steps(u64),
+    /// This number of `bash` calls in each of many conversations, which the results in a request count, then a text.
+    StepsEach(u64),
     /// This number of bytes of text, in pieces of four.
     Flood(u64),
 }
@@ -36,6 +41,8 @@ pub struct ModelServer {
     requests: AtomicU64,
     began: Instant,
     arrivals: Option<Mutex<File>>,
+    /// The time from a request to its answer.
+    delay: Duration,
 }
 
 struct Head {
@@ -45,14 +52,15 @@ struct Head {
 
 impl ModelServer {
     /// Creates a server. It writes a line to `arrivals`, if given, for each request: the nanoseconds since the start,
-    /// and the size in bytes.
+    /// and the size in bytes. It waits for the delay before each answer.
     #[must_use]
-    pub fn new(scenario: ServerScenario, arrivals: Option<File>) -> Self {
+    pub fn new(scenario: ServerScenario, arrivals: Option<File>, delay: Duration) -> Self {
         Self {
             scenario,
             requests: AtomicU64::new(0),
             began: Instant::now(),
             arrivals: arrivals.map(Mutex::new),
+            delay,
         }
     }
 
@@ -77,16 +85,20 @@ impl ModelServer {
             let Some(head) = read_head(&mut reader)? else {
                 break;
             };
-            let read = io::copy(&mut reader.by_ref().take(head.body), &mut io::sink())?;
+            let (read, results) = self.read_body(&mut reader, head.body)?;
             let Some(wire) = head.wire.filter(|_| read == head.body) else {
                 writer.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
                 continue;
             };
-            let number = self.requests.fetch_add(1, Ordering::Relaxed);
+            let requests = self.requests.fetch_add(1, Ordering::Relaxed);
+            let number = results.unwrap_or(requests);
             if let Some(file) = &self.arrivals {
                 // Write the line before the answer, so that it is there when the client has read the answer.
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 file.write_all(format!("{} {}\n", at.as_nanos(), head.body).as_bytes())?;
+            }
+            if !self.delay.is_zero() {
+                std::thread::sleep(self.delay);
             }
             self.answer(
                 wire,
@@ -99,6 +111,21 @@ impl ModelServer {
         Ok(())
     }
 
+    /// Reads a body. Returns its size, and the number of results of calls if the scenario needs it.
+    fn read_body(&self, from: &mut impl io::Read, size: u64) -> io::Result<(u64, Option<u64>)> {
+        let mut body = from.take(size);
+        if !matches!(self.scenario, ServerScenario::StepsEach(_)) {
+            return Ok((io::copy(&mut body, &mut io::sink())?, None));
+        }
+        let mut text = Vec::new();
+        let read = body.read_to_end(&mut text)?;
+        let results = text
+            .windows(RESULT.len())
+            .filter(|part| *part == RESULT)
+            .count();
+        Ok((read as u64, Some(results as u64)))
+    }
+
     fn answer(
         &self,
         wire: ModelProtocol,
@@ -109,7 +136,7 @@ impl ModelServer {
     ) -> io::Result<()> {
         let say = match &self.scenario {
             ServerScenario::Answer(text) => ModelAnswer::Text(text.clone()),
-            ServerScenario::Steps(steps) => match number % (steps + 1) {
+            ServerScenario::Steps(steps) | ServerScenario::StepsEach(steps) => match number % (steps + 1) {
                 step if step < *steps => ModelAnswer::Bash {
                     command: format!(": {step}"),
                     number: step,
@@ -239,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_calls_differ_and_then_a_text_ends_the_run() {
-        let server = ModelServer::new(ServerScenario::Steps(2), None);
+        let server = ModelServer::new(ServerScenario::Steps(2), None, Duration::ZERO);
         let said = |number| {
             let (mut out, mut to) = (Vec::new(), Vec::new());
             server

@@ -9,6 +9,7 @@ mod machine;
 mod measure;
 mod report;
 mod rows;
+mod server;
 mod store;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -83,6 +84,10 @@ const GROUPS: &[Group] = &[
     Group {
         name: "store",
         measure: store::rows,
+    },
+    Group {
+        name: "server",
+        measure: server::rows,
     },
     // Last: it looks at every file of a large tree, and what this process holds shows in the memory of its children.
     Group {

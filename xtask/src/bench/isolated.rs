@@ -279,7 +279,7 @@ impl<'a> Tree<'a> {
             std::fs::write(small.join(format!("file-{file}.txt")), "text\n")
                 .context("the small tree cannot be made")?;
         }
-        let server = lab.serve(["--answer", "Nothing has to be done."])?;
+        let server = lab.serve(&["--answer", "Nothing has to be done."])?;
         let run = |dir: &Path| {
             let mut command = lab.isolated(&server, Wire::Messages);
             command.current_dir(dir);

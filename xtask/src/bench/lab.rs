@@ -169,7 +169,7 @@ impl Lab {
     }
 
     /// Starts a model server.
-    pub(crate) fn serve(&self, scenario: [&str; 2]) -> Result<Server> {
+    pub(crate) fn serve(&self, scenario: &[&str]) -> Result<Server> {
         let arrivals = self.dir.path().join("arrivals");
         let mut child = Command::new(self.binary("model-server"))
             .args(scenario)

@@ -29,15 +29,19 @@ pub(crate) enum Unit {
     Ms,
     /// Microseconds. The minimum is compared.
     Us,
+    /// Kilobytes. The median counts.
+    Kb,
     /// Megabytes. The median counts.
     Mb,
+    /// Percent of one core. The median counts.
+    Percent,
 }
 
 impl Unit {
     fn judged(self, spread: Spread) -> f64 {
         match self {
             Self::Ms | Self::Us => spread.min,
-            Self::Mb => spread.median,
+            Self::Kb | Self::Mb | Self::Percent => spread.median,
         }
     }
 
@@ -45,7 +49,9 @@ impl Unit {
         match self {
             Self::Ms => "ms",
             Self::Us => "µs",
+            Self::Kb => "kB",
             Self::Mb => "MB",
+            Self::Percent => "%",
         }
     }
 }

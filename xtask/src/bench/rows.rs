@@ -31,7 +31,7 @@ pub(crate) fn start(lab: &Lab) -> Result<Vec<Row>> {
 
 /// A run without tools.
 pub(crate) fn one_shot(lab: &Lab) -> Result<Vec<Row>> {
-    let server = lab.serve(["--answer", "Nothing has to be done."])?;
+    let server = lab.serve(&["--answer", "Nothing has to be done."])?;
     let mut seen = 0;
     lab.once(&mut lab.windlass(&server, Wire::Messages))?;
     let bytes = server.arrivals(&mut seen, 1)?[0].bytes.to_string();
@@ -161,7 +161,7 @@ pub(crate) fn thousand_steps(lab: &Lab) -> Result<Vec<Row>> {
 pub(crate) fn flood(lab: &Lab) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for wire in [Wire::Messages, Wire::Chat] {
-        let server = lab.serve(["--flood", FLOOD])?;
+        let server = lab.serve(&["--flood", FLOOD])?;
         let drain = || {
             let name = if wire == Wire::Chat {
                 "chat"
@@ -328,7 +328,7 @@ fn steps(lab: &Lab, steps: usize, times: usize) -> Result<Steps> {
 
 fn steps_with(lab: &Lab, steps: usize, times: usize, flags: &[&str]) -> Result<Steps> {
     let count = steps.to_string();
-    let server = lab.serve(["--steps", &count])?;
+    let server = lab.serve(&["--steps", &count])?;
     let mut found = Steps {
         ours: Vec::new(),
         floor: Vec::new(),
