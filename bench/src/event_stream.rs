@@ -41,7 +41,10 @@ impl EventStreamParser {
     pub async fn next(&mut self) -> Result<Option<SentEvent>> {
         loop {
             let begin = self.searched.saturating_sub(1);
-            if let Some(end) = self.rest[begin..].windows(2).position(|pair| pair == b"\n\n") {
+            if let Some(end) = self.rest[begin..]
+                .windows(2)
+                .position(|pair| pair == b"\n\n")
+            {
                 let rest = self.rest.split_off(begin + end + 2);
                 let block = std::mem::replace(&mut self.rest, rest);
                 self.searched = 0;
@@ -87,7 +90,9 @@ mod tests {
             .map(|piece| Ok(Bytes::copy_from_slice(piece)))
             .collect();
         let mut parser = EventStreamParser::new(futures_util::stream::iter(pieces).boxed());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let mut read = Vec::new();
         while let Some(event) = runtime.block_on(parser.next()).unwrap() {
             read.push((event.id, event.data));

@@ -136,13 +136,15 @@ impl ModelServer {
     ) -> io::Result<()> {
         let say = match &self.scenario {
             ServerScenario::Answer(text) => ModelAnswer::Text(text.clone()),
-            ServerScenario::Steps(steps) | ServerScenario::StepsEach(steps) => match number % (steps + 1) {
-                step if step < *steps => ModelAnswer::Bash {
-                    command: format!(": {step}"),
-                    number: step,
-                },
-                _ => ModelAnswer::Text("All done.".to_owned()),
-            },
+            ServerScenario::Steps(steps) | ServerScenario::StepsEach(steps) => {
+                match number % (steps + 1) {
+                    step if step < *steps => ModelAnswer::Bash {
+                        command: format!(": {step}"),
+                        number: step,
+                    },
+                    _ => ModelAnswer::Text("All done.".to_owned()),
+                }
+            }
             ServerScenario::Flood(bytes) => return flood(wire, input, *bytes / PIECE, out, to),
         };
         out.clear();

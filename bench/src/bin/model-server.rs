@@ -12,7 +12,14 @@ use windlass_bench::flags::Flags;
 use windlass_bench::server::{ModelServer, ServerScenario};
 
 fn main() -> anyhow::Result<()> {
-    let flags = Flags::from_env(&["--answer", "--steps", "--steps-each", "--flood", "--arrivals", "--delay-ms"])?;
+    let flags = Flags::from_env(&[
+        "--answer",
+        "--steps",
+        "--steps-each",
+        "--flood",
+        "--arrivals",
+        "--delay-ms",
+    ])?;
     let scenario = match (
         flags.get("--answer")?,
         flags.get("--steps")?,

@@ -99,13 +99,19 @@ impl BenchClient {
         let text = reply.text().await?;
         ensure!(status.is_success(), "{status}: {text}");
         let value: Value = serde_json::from_str(&text)?;
-        Ok(value["id"].as_str().context("a session without an id")?.to_owned())
+        Ok(value["id"]
+            .as_str()
+            .context("a session without an id")?
+            .to_owned())
     }
 
     async fn follow(&self, session: &str, after: u64) -> Result<EventStreamParser> {
         let reply = self
             .http
-            .get(format!("{}/v1/sessions/{session}/events?after={after}", self.url))
+            .get(format!(
+                "{}/v1/sessions/{session}/events?after={after}",
+                self.url
+            ))
             .bearer_auth(&self.token)
             .header("accept", "text/event-stream")
             .send()
@@ -151,7 +157,10 @@ impl BenchClient {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let ticks = cpu_ticks(pid)?.saturating_sub(cpu);
         let percent = ticks as f64 / began.elapsed().as_secs_f64();
-        println!("{} {percent}", after.saturating_sub(before) as f64 / count as f64);
+        println!(
+            "{} {percent}",
+            after.saturating_sub(before) as f64 / count as f64
+        );
         Ok(())
     }
 
@@ -193,7 +202,9 @@ impl BenchClient {
         }
         let (mut lost, mut repeated, mut after, mut random) = (0_u64, 0_u64, 0, 0x2545_f491_u64);
         for _ in 0..count {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let mut reader = self.follow(&session, after).await?;
             // Cut after a random number of events, in the middle of what the server sends.
             for _ in 0..(random >> 33) % 20 {
@@ -278,7 +289,10 @@ fn cpu_ticks(pid: u32) -> Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = stat.rsplit_once(") ").context("no command name")?;
     let mut times = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
-    let (user, system) = (times.next().context("no time")??, times.next().context("no time")??);
+    let (user, system) = (
+        times.next().context("no time")??,
+        times.next().context("no time")??,
+    );
     Ok(user + system)
 }
 
