@@ -152,6 +152,19 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "windlass-http",
         &["windlass-service", "windlass", "windlass-scripted"],
     ),
+    // Styled text for every view that shows text; pure, so that it is tested without a terminal.
+    ("windlass-text", &[]),
+    // A view: events of the service or of a remote server, on a terminal.
+    (
+        "windlass-tui",
+        &[
+            "windlass",
+            "windlass-client",
+            "windlass-service",
+            "windlass-text",
+            "windlass-scripted",
+        ],
+    ),
     // A view: it ships with the library and the service only. Its tests use the built binary as the sandbox helper.
     (
         "windlass-cli",
@@ -160,6 +173,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-client",
             "windlass-service",
             "windlass-http",
+            "windlass-text",
+            "windlass-tui",
             "windlass-host",
             "windlass-sandbox",
             "windlass-shell",
@@ -212,6 +227,15 @@ const MUST_BAN: &[(&str, &[&str])] = &[
     ),
     (
         "windlass-edit",
+        &[
+            "std::fs::read",
+            "std::process::Command::new",
+            "std::env::var",
+            "std::time::SystemTime::now",
+        ],
+    ),
+    (
+        "windlass-text",
         &[
             "std::fs::read",
             "std::process::Command::new",

@@ -1,0 +1,1 @@
+//! The terminal interface: it shows the events of sessions and passes prompts and answers on.
