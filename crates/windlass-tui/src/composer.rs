@@ -1,0 +1,1 @@
+//! The composer: the editor of prompts, with history, completion and attachments.

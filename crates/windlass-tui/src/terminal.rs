@@ -1,0 +1,1 @@
+//! The terminal: modes, keys, the inline renderer and notifications.
