@@ -12,13 +12,13 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::id::{AskId, RunId, SessionId};
 use windlass_providers::http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
 };
-use windlass_providers::http::{Http, HttpError, HttpOptions, HttpResponse, Url};
+use windlass_providers::http::{Http, HttpError, HttpOptions, HttpResponse, Method, Url};
 
 pub use self::events::{RemoteEvents, StreamItem};
 
@@ -272,6 +272,38 @@ impl Client {
             .map(drop)
     }
 
+    /// Calls any operation of the server's table: its method, its path with names in braces, and its parameters. Parameters
+    /// that are not in the path go into the query of a `GET` or `DELETE`, else into the body.
+    pub async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        mut params: Map<String, Value>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let method = Method::from_bytes(method.as_bytes())
+            .map_err(|err| ClientError::Usage(err.to_string()))?;
+        let mut segments = Vec::new();
+        for segment in path.trim_start_matches("/v1/").split('/') {
+            let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+            segments.push(match name.and_then(|name| params.remove(name)) {
+                Some(value) => text_of(&value),
+                None => segment.to_owned(),
+            });
+        }
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let mut url = self.address(&segments);
+        if matches!(method, Method::GET | Method::DELETE) {
+            if !params.is_empty() {
+                let pairs = params.iter().filter(|(_, value)| !value.is_null());
+                url.query_pairs_mut()
+                    .extend_pairs(pairs.map(|(name, value)| (name, text_of(value))));
+            }
+            return self.change(method, &url, None).await;
+        }
+        self.change(method, &url, Some(Value::Object(params).to_string()))
+            .await
+    }
+
     /// Follows the events of a session after this number, on the tokio runtime of the caller.
     #[must_use]
     pub fn events(&self, id: &SessionId, after: u64) -> RemoteEvents {
@@ -291,27 +323,41 @@ impl Client {
         read(response).await
     }
 
-    /// Sends a request that changes something. If its reply is lost, it is sent again with the same key.
     async fn post<T: DeserializeOwned>(
         &self,
         path: &[&str],
         body: &Value,
     ) -> Result<T, ClientError> {
+        let reply = self
+            .change(Method::POST, &self.address(path), Some(body.to_string()))
+            .await?;
+        serde_json::from_slice(&reply).map_err(|err| ClientError::Invalid(err.to_string()))
+    }
+
+    /// Sends a request. If its reply is lost, it is sent again with the same key.
+    async fn change(
+        &self,
+        method: Method,
+        url: &Url,
+        body: Option<String>,
+    ) -> Result<Vec<u8>, ClientError> {
         let mut headers = self.headers()?;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let key = HeaderValue::from_str(&random_key()?);
         let key = key.map_err(|err| ClientError::Usage(err.to_string()))?;
-        headers.insert(HeaderName::from_static("idempotency-key"), key);
-        let (url, body) = (self.address(path), body.to_string());
+        if method != Method::GET {
+            headers.insert(HeaderName::from_static("idempotency-key"), key);
+        }
         let mut pause = RETRY_PAUSE;
         let mut attempt = 1;
         loop {
+            let body = body.clone().map(Into::into);
             let sent = self
                 .http
-                .send(&url, headers.clone(), Some(body.clone().into()))
+                .send_as(method.clone(), url, headers.clone(), body)
                 .await;
             match sent {
-                Ok(response) => return read(response).await,
+                Ok(response) => return read_bytes(response).await,
                 Err(err) if attempt == ATTEMPTS => return Err(err.into()),
                 Err(_) => {}
             }
@@ -355,12 +401,25 @@ impl Client {
 }
 
 async fn read<T: DeserializeOwned>(response: HttpResponse) -> Result<T, ClientError> {
+    let body = read_bytes(response).await?;
+    serde_json::from_slice(&body).map_err(|err| ClientError::Invalid(err.to_string()))
+}
+
+async fn read_bytes(response: HttpResponse) -> Result<Vec<u8>, ClientError> {
     let status = response.status;
     let body = response.body.read_up_to(MAX_REPLY).await;
-    if !(200..300).contains(&status) {
-        return Err(ClientError::refused(status, &body));
+    match status {
+        200..300 => Ok(body),
+        _ => Err(ClientError::refused(status, &body)),
     }
-    serde_json::from_slice(&body).map_err(|err| ClientError::Invalid(err.to_string()))
+}
+
+/// A parameter in a path or a query.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 fn random_key() -> Result<String, ClientError> {

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use reqwest::Method;
-pub use reqwest::{Url, header};
+pub use reqwest::{Method, Url, header};
 use tokio::time::{Instant, Sleep};
 
 use self::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
@@ -161,6 +160,13 @@ pub struct HttpResponse {
     pub body: HttpBody,
 }
 
+fn method_for(body: &Option<Bytes>) -> Method {
+    match body {
+        Some(_) => Method::POST,
+        None => Method::GET,
+    }
+}
+
 impl Http {
     /// Creates the client. Reads no certificate store and opens no connection.
     pub fn new(options: &HttpOptions) -> Result<Self, HttpError> {
@@ -233,7 +239,19 @@ impl Http {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        self.send_following(RedirectPolicy::SameHost, url, headers, body)
+        self.send_following(RedirectPolicy::SameHost, method_for(&body), url, headers, body)
+            .await
+    }
+
+    /// Like [`Self::send`], with any method.
+    pub async fn send_as(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<HttpResponse, HttpError> {
+        self.send_following(RedirectPolicy::SameHost, method, url, headers, body)
             .await
     }
 
@@ -242,7 +260,7 @@ impl Http {
     pub async fn download(&self, url: &Url) -> Result<HttpResponse, HttpError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        self.send_following(RedirectPolicy::AnyHost, url, headers, None)
+        self.send_following(RedirectPolicy::AnyHost, Method::GET, url, headers, None)
             .await
     }
 
@@ -253,21 +271,18 @@ impl Http {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        self.send_following(RedirectPolicy::Never, url, headers, body)
+        self.send_following(RedirectPolicy::Never, method_for(&body), url, headers, body)
             .await
     }
 
     async fn send_following(
         &self,
         policy: RedirectPolicy,
+        method: Method,
         url: &Url,
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        let method = match body {
-            Some(_) => Method::POST,
-            None => Method::GET,
-        };
         let body = body.unwrap_or_default();
         let sent = SentRequest {
             method: &method,

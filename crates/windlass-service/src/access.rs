@@ -86,6 +86,8 @@ pub struct Caller {
     /// The only workspaces that the caller can see; `None` for all of the server.
     workspaces: Option<Vec<PathBuf>>,
     ceiling: Ceiling,
+    /// The user types the options of runs, as on a command line, so that they may be looser than the settings.
+    at_terminal: bool,
 }
 
 impl Caller {
@@ -97,6 +99,16 @@ impl Caller {
             scopes: Scope::ALL.to_vec(),
             workspaces: None,
             ceiling: Ceiling::default(),
+            at_terminal: false,
+        }
+    }
+
+    /// The user at the terminal of this process. Options of runs may exceed the settings, as flags of a command line may.
+    #[must_use]
+    pub fn terminal() -> Self {
+        Self {
+            at_terminal: true,
+            ..Self::owner()
         }
     }
 
@@ -111,6 +123,7 @@ impl Caller {
             scopes: scopes.to_vec(),
             workspaces: workspaces.map(<[PathBuf]>::to_vec),
             ceiling: ceiling.clone(),
+            at_terminal: false,
         }
     }
 
@@ -155,6 +168,9 @@ impl Caller {
         request: &mut RunRequest,
         settings: &Settings,
     ) -> Result<(), Problem> {
+        if self.at_terminal {
+            return Ok(());
+        }
         let ceiling = &self.ceiling;
         let isolation = Isolation::from_flag(!request.in_place.unwrap_or(false));
         if request.in_place == Some(true) && ceiling.in_place == Some(false) {

@@ -320,6 +320,7 @@ impl Service {
             only_land,
             token,
         } = opening;
+        let flags = self.with_own_flags(&flags)?;
         let before = self.total_cost(&host.id).await?;
         let workspace = host.workspace.clone();
         let service = self.clone();

@@ -17,6 +17,7 @@ use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::workspace::Files;
 use windlass::machine::{Root, SessionLog};
 use windlass::notifications::Notifier;
+use windlass::flags::RunFlags;
 use windlass::settings::{Places, Settings, places};
 use windlass::{Environment, Notices, model, recover};
 
@@ -57,6 +58,9 @@ pub struct ServiceOptions {
     pub run_queued: bool,
     /// Continues runs that were interrupted by a crash, with a new run on their copy. They are closed in any case.
     pub resume_interrupted: bool,
+    /// The flags of this process. They apply to every run whose request does not say otherwise, and are not part of the
+    /// queued prompt.
+    pub flags: RunFlags,
     /// The role of the service among the processes of the user.
     pub role: ServiceRole,
     /// Receives warnings that belong to no session.
@@ -74,6 +78,7 @@ impl ServiceOptions {
             budget_usd: None,
             run_queued: true,
             resume_interrupted: false,
+            flags: RunFlags::default(),
             role: ServiceRole::Main,
             notices: Notices::default(),
         }
@@ -87,6 +92,8 @@ pub enum ServiceRole {
     Main,
     /// A service for one program, beside a server. If there is no server, it takes its role.
     Private,
+    /// A service for one terminal, beside a server. It never takes the role of the server, which could start at any time.
+    Terminal,
     /// It only changes tokens and settings, and runs nothing.
     Tool,
 }
@@ -152,8 +159,8 @@ impl Service {
         let dir = server_dir(&places);
         private_file::create_dir(&dir)?;
         let lock = match options.role {
-            ServiceRole::Tool => None,
-            _ => ServerLock::take(&dir)?,
+            ServiceRole::Tool | ServiceRole::Terminal => None,
+            ServiceRole::Main | ServiceRole::Private => ServerLock::take(&dir)?,
         };
         if lock.is_none() && options.role == ServiceRole::Main {
             return Err(Problem::new(
@@ -198,6 +205,7 @@ impl Service {
             _lock: lock,
             options,
         }));
+        // The command that opens a terminal has recovered landings already.
         if is_main {
             service.recover().await;
             service.settle_left_open().await?;
@@ -242,6 +250,11 @@ impl Service {
             }
         }
         Ok(total)
+    }
+
+    /// Flags of a run over those of this process.
+    pub(crate) fn with_own_flags(&self, flags: &RunFlags) -> Result<RunFlags, Problem> {
+        Ok(self.0.options.flags.overridden_by(flags)?)
     }
 
     /// The settings for a workspace.

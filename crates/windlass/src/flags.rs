@@ -308,6 +308,27 @@ impl RunFlags {
         flags
     }
 
+    /// These flags with those of `above`, which take precedence.
+    ///
+    /// ```
+    /// use windlass::flags::{AgentFlags, RunFlags};
+    ///
+    /// let model = |name: &str| RunFlags {
+    ///     agent: AgentFlags { model: Some(name.into()), ..AgentFlags::default() },
+    ///     ..RunFlags::default()
+    /// };
+    /// let both = model("small").overridden_by(&model("large"))?;
+    /// assert_eq!(both.agent.model.as_deref(), Some("large"));
+    /// # Ok::<(), windlass::Error>(())
+    /// ```
+    pub fn overridden_by(&self, above: &Self) -> Result<Self, Error> {
+        Ok(Self {
+            agent: over(&self.agent, &above.agent)?,
+            limits: over(&self.limits, &above.limits)?,
+            contract: over(&self.contract, &above.contract)?,
+        })
+    }
+
     /// The flags that were given, in the form of the log.
     pub fn save(&self) -> SavedFlags {
         given(self)

@@ -8,6 +8,7 @@ use windlass::core::message::{Message, Origin, Part, Role};
 use windlass::core::pause::PauseReason;
 use windlass::core::queue::QueuedPrompt;
 use windlass::engine::{Delivery, QueueRequest};
+use windlass::flags::RunFlags;
 
 use super::sessions::SessionParams;
 use super::{Call, Done, Json, Method, NoParams, Operation, refuse_if_interrupted};
@@ -207,7 +208,8 @@ pub(super) async fn queue_prompt(
         .spending
         .check(token.map(|name| (name, budget.map(micros))))?;
     if !steer && !call.interrupted {
-        check_options(&options, &settings, host)?;
+        let flags = service.with_own_flags(&options.flags(host.workspace.clone()))?;
+        check_flags(&flags, &settings)?;
     }
     let done = |queued| PromptQueued {
         session: host.id.clone(),
@@ -243,12 +245,10 @@ pub(super) async fn queue_prompt(
 }
 
 /// Finds errors in the options before the prompt is accepted.
-fn check_options(
-    options: &RunRequest,
+fn check_flags(
+    flags: &RunFlags,
     settings: &windlass::settings::Settings,
-    host: &SessionHost,
 ) -> Result<(), Problem> {
-    let flags = options.flags(host.workspace.clone());
     let mut settings = settings.clone();
     settings.add_flags(&flags.agent, &flags.limits)?;
     settings.add_contract_flags(&flags.contract)?;

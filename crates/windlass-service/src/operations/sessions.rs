@@ -161,7 +161,9 @@ async fn create(call: Call, params: CreateParams) -> Result<Json<SessionCreated>
         let settings = call.service.settings(Some(&workspace))?;
         let mut options = params.options.clone();
         call.caller.apply_ceiling(&mut options, &settings)?;
-        let flags = options.flags(workspace.clone());
+        let flags = call
+            .service
+            .with_own_flags(&options.flags(workspace.clone()))?;
         let prepared = prepare(root, settings, &flags)?;
         let opened = prepared
             .open(OpenRequest {
