@@ -123,7 +123,8 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
 }
 
 fn drop_null(schema: &mut Value) {
-    if let Some(types) = schema["type"].as_array_mut() {
+    // Indexing a value that is borrowed mutably would add the name.
+    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
         types.retain(|one| one != "null");
         if let [one] = &types[..] {
             schema["type"] = one.clone();
