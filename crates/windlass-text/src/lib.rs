@@ -2,6 +2,14 @@
 //!
 //! The crate is pure: it knows no events, files, terminals or clocks. Views decide where a line is shown.
 
+mod encode;
 mod line;
+pub mod sanitize;
+mod theme;
+pub mod width;
+mod wrap;
 
+pub use encode::{ColorDepth, LineEncoder, encode, encode_into};
 pub use line::{Span, StyledLine, TextStyle, Tone};
+pub use theme::{ColorTheme, ThemeColor, ThemeError, contrast};
+pub use wrap::{align, pad, truncate, truncate_start, wrap, wrap_columns};
