@@ -31,8 +31,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod call_title;
 mod words;
 
+pub use call_title::CallTitle;
 pub use words::{counted, describe_call, dollars, explain_outcome, first_line, seconds, thousands};
 
 use std::borrow::Cow;

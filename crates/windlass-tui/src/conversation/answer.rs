@@ -1,0 +1,79 @@
+//! The answer of the model while it streams. Complete blocks are finished at once; the open block is rendered when it is
+//! shown.
+
+use windlass_text::StyledLine;
+use windlass_text::markdown::{MarkdownOptions, MarkdownStream};
+
+/// A streamed answer.
+pub(super) struct AnswerStream {
+    columns: usize,
+    markdown: MarkdownStream,
+    /// The text that was streamed and shown.
+    shown: String,
+    /// Deltas are ignored until the complete answer arrives, because some were lost.
+    paused: bool,
+}
+
+impl AnswerStream {
+    pub(super) fn new(columns: usize) -> Self {
+        Self {
+            columns,
+            markdown: stream(columns),
+            shown: String::new(),
+            paused: false,
+        }
+    }
+
+    pub(super) fn set_columns(&mut self, columns: usize) {
+        self.columns = columns;
+        if self.shown.is_empty() {
+            self.markdown = stream(columns);
+        }
+    }
+
+    /// Ignores deltas until the answer is complete.
+    pub(super) fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Adds a piece of the answer. Returns the lines that do not change any more.
+    pub(super) fn push(&mut self, text: &str) -> Vec<StyledLine> {
+        if self.paused {
+            return Vec::new();
+        }
+        self.shown.push_str(text);
+        self.markdown.push(text)
+    }
+
+    /// The lines of the open block.
+    pub(super) fn tail(&self) -> Vec<StyledLine> {
+        self.markdown.tail()
+    }
+
+    /// Ends the answer, whose complete text is known unless the run ended before. Returns the lines that were not finished
+    /// before.
+    pub(super) fn finish(&mut self, text: Option<&str>) -> Vec<StyledLine> {
+        let mut markdown = std::mem::replace(&mut self.markdown, stream(self.columns));
+        let shown = std::mem::take(&mut self.shown);
+        self.paused = false;
+        let Some(text) = text else {
+            return markdown.finish();
+        };
+        let mut lines = match text.strip_prefix(shown.as_str()) {
+            Some(rest) => markdown.push(rest),
+            // A retry gave another answer than the one that was streamed: show it completely.
+            None => {
+                let mut lines = markdown.finish();
+                markdown = stream(self.columns);
+                lines.extend(markdown.push(text));
+                lines
+            }
+        };
+        lines.extend(markdown.finish());
+        lines
+    }
+}
+
+fn stream(columns: usize) -> MarkdownStream {
+    MarkdownStream::new(MarkdownOptions::new(Some(columns)))
+}
