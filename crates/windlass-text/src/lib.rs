@@ -3,7 +3,9 @@
 //! The crate is pure: it knows no events, files, terminals or clocks. Views decide where a line is shown.
 
 mod encode;
+pub mod highlight;
 mod line;
+pub mod markdown;
 pub mod sanitize;
 mod theme;
 pub mod width;
