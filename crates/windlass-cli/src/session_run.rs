@@ -343,9 +343,7 @@ impl InteractiveSession {
                             asking.take_if(|open| open.id == ask);
                             if let Some(at) = asked.iter().position(|open| open.id == ask) {
                                 let open = asked.swap_remove(at);
-                                if answer == Answer::Always {
-                                    self.remember(&open);
-                                }
+                                self.remember(&open, &answer);
                             }
                         }
                         // If the store failed, this event is shown without being logged.
@@ -438,11 +436,13 @@ impl InteractiveSession {
     }
 
     /// Saves the rule of an answer `always` for later sessions of this workspace.
-    fn remember(&self, ask: &Ask) {
+    fn remember(&self, ask: &Ask, answer: &Answer) {
         let About::Approval(approval) = &ask.about else {
             return;
         };
-        let Some(rule) = &approval.always else { return };
+        let Some(rule) = approval.added_rule(answer) else {
+            return;
+        };
         let root = windlass::core::workspace::Files::root(self.root.as_ref());
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
             say!(

@@ -244,7 +244,8 @@ impl Client {
     ) -> Result<(), ClientError> {
         let body = match answer {
             Answer::Once => json!({ "answer": "once" }),
-            Answer::Always => json!({ "answer": "always" }),
+            Answer::Always { rule: None } => json!({ "answer": "always" }),
+            Answer::Always { rule } => json!({ "answer": "always", "rule": rule }),
             Answer::Text { text } => json!({ "answer": "text", "text": text }),
             Answer::No { note } => json!({ "answer": "no", "note": note }),
             _ => {

@@ -16,13 +16,14 @@
 //!     run_ms: 0,
 //! };
 //! assert!(ask.fits(&Answer::Text { text: "tea".into() }));
-//! assert!(!ask.fits(&Answer::Always), "no rule can answer a question");
+//! assert!(!ask.fits(&Answer::Always { rule: None }), "no rule can answer a question");
 //! ```
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::gate::{Level, Rule, Verdict};
 use crate::id::{AskId, CallId};
 use crate::image::Image;
 use crate::message::ToolCall;
@@ -67,11 +68,16 @@ impl Ask {
             (_, Answer::No { .. } | Answer::Expired | Answer::Unanswered | Answer::Abandoned) => {
                 true
             }
-            (About::Approval(approval), Answer::Always) => approval.always.is_some(),
+            (About::Approval(approval), Answer::Always { rule }) => {
+                approval.always.is_some()
+                    && rule.as_ref().is_none_or(|rule| {
+                        Rule::parse(rule, Verdict::Allow, Level::Session).is_ok()
+                    })
+            }
             (About::Approval(_) | About::Landing(_), Answer::Once) => true,
             (About::Approval(_) | About::Landing(_), _) => false,
             (About::Question(_), Answer::Text { .. } | Answer::Once) => true,
-            (About::Question(_), Answer::Always) => false,
+            (About::Question(_), Answer::Always { .. }) => false,
         }
     }
 
@@ -130,6 +136,17 @@ pub struct Approval {
     pub always: Option<String>,
 }
 
+impl Approval {
+    /// The rule that an answer adds: the one that the person wrote, or else the offered one.
+    #[must_use]
+    pub fn added_rule<'a>(&'a self, answer: &'a Answer) -> Option<&'a str> {
+        match answer {
+            Answer::Always { rule } => rule.as_deref().or(self.always.as_deref()),
+            _ => None,
+        }
+    }
+}
+
 /// A question that the model asks the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Question {
@@ -170,8 +187,12 @@ impl AnsweredBy {
 pub enum Answer {
     /// Allow this one call or landing.
     Once,
-    /// Allow this call, and later every call that matches the offered rule.
-    Always,
+    /// Allow this call, and later every call that matches a rule.
+    Always {
+        /// The rule that the person wrote; absent for the offered rule.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+    },
     /// Refuse the call or the landing.
     No {
         /// The reason, which is passed on to the model.

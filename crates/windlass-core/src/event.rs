@@ -604,7 +604,10 @@ impl EventKind {
             }
             Self::Asked { ask } => clean.ask(ask),
             Self::Answered {
-                answer: Answer::No { note: Some(text) } | Answer::Text { text },
+                answer:
+                    Answer::No { note: Some(text) }
+                    | Answer::Text { text }
+                    | Answer::Always { rule: Some(text) },
                 ..
             } => clean.text(text),
             Self::RuleBroken { rule, .. } => clean.text(rule),

@@ -381,7 +381,7 @@ impl Run {
         let Some(ask) = ask else { return land(false) };
         match &self.landing_answer {
             Some((about, answer)) if about == ask => match answer {
-                Answer::Once | Answer::Always => land(true),
+                Answer::Once | Answer::Always { .. } => land(true),
                 Answer::Abandoned => Step::End(Outcome::Cancelled),
                 _ => Step::End(not_let_land(ask)),
             },

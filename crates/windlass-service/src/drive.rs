@@ -604,8 +604,8 @@ fn resumed_options(
 
 /// Stores the rule of an answer `always` for later sessions of the workspace.
 fn remember(settings: &Settings, workspace: &Path, ask: &Ask, answer: &Answer) {
-    if let (About::Approval(approval), Answer::Always) = (&ask.about, answer)
-        && let Some(rule) = &approval.always
+    if let About::Approval(approval) = &ask.about
+        && let Some(rule) = approval.added_rule(answer)
         && let Err(error) = Settings::remember_rule(&settings.places, workspace, rule)
     {
         let text = format!("the rule applies to this session only: {error}");

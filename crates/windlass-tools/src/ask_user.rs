@@ -51,7 +51,7 @@ fn told(answer: Answer) -> Result<ToolOutput, ToolFailure> {
     const GO_ON: &str = "go on with your best judgement and say what you assumed";
     match answer {
         Answer::Text { text } => Ok(ToolOutput::text(text)),
-        Answer::Once | Answer::Always => Ok(ToolOutput::text("yes")),
+        Answer::Once | Answer::Always { .. } => Ok(ToolOutput::text("yes")),
         Answer::No { note } => Ok(ToolOutput::text(
             note.map_or_else(|| "no".to_owned(), |note| format!("no: {note}")),
         )),

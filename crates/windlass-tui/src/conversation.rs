@@ -21,6 +21,7 @@ use self::answer::AnswerStream;
 use self::calls::OpenCalls;
 pub use self::checks::{CheckState, ChecksBoard};
 use self::run_end::LandedFiles;
+pub(crate) use self::run_end::money;
 
 /// Lines of finished blocks that are kept for the full screen. Older ones are read from the log again.
 const MAX_LINES: usize = 20_000;

@@ -794,8 +794,8 @@ impl Run {
 impl SharedSession {
     /// Passes the answer of the callback to the run. [`Answer::Always`] also stores the rule for this workspace.
     fn settle(&self, handle: &RunHandle, ask: &Ask, answer: Answer) {
-        if let (About::Approval(approval), Answer::Always) = (&ask.about, &answer)
-            && let Some(rule) = &approval.always
+        if let About::Approval(approval) = &ask.about
+            && let Some(rule) = approval.added_rule(&answer)
             && let Err(error) = Settings::remember_rule(&self.settings.places, &self.root, rule)
         {
             self.settings

@@ -157,7 +157,7 @@ pub(crate) fn parse_answer(ask: &Ask, line: &str) -> Option<Answer> {
             match word.to_lowercase().as_str() {
                 "y" | "yes" | "once" if note.is_none() => Some(Answer::Once),
                 "a" | "always" if note.is_none() && approval.always.is_some() => {
-                    Some(Answer::Always)
+                    Some(Answer::Always { rule: None })
                 }
                 "n" | "no" => Some(Answer::No { note }),
                 _ => None,
@@ -219,7 +219,7 @@ mod tests {
         let ask = approval(Some("bash(ls*)"));
         assert_eq!(parse_answer(&ask, "y"), Some(Answer::Once));
         assert_eq!(parse_answer(&ask, " YES "), Some(Answer::Once));
-        assert_eq!(parse_answer(&ask, "a"), Some(Answer::Always));
+        assert_eq!(parse_answer(&ask, "a"), Some(Answer::Always { rule: None }));
         assert_eq!(
             parse_answer(&ask, "n not that"),
             Some(Answer::No {

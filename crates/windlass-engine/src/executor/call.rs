@@ -331,15 +331,15 @@ impl Executor {
                 (asked.await?, approval)
             }
         };
-        if matches!(answer, Answer::Once | Answer::Always) && !still(&approval) {
+        if matches!(answer, Answer::Once | Answer::Always { .. }) && !still(&approval) {
             let text = "the files that the call touches changed while it waited for approval; read them again, then repeat the call";
             return Ok(Err((ErrorCategory::Stale, text.into())));
         }
         let rule = &decision.rule;
         let why = match answer {
             Answer::Once => return Ok(Ok(format!("{rule}, approved once"))),
-            Answer::Always => {
-                self.add_rule(always.as_deref());
+            Answer::Always { .. } => {
+                self.add_rule(approval.added_rule(&answer));
                 return Ok(Ok(format!("{rule}, approved always")));
             }
             Answer::Abandoned => {

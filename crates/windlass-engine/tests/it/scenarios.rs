@@ -104,7 +104,7 @@ async fn check(name: &str, source: &str) {
         .into_iter()
         .map(|reply| match reply {
             PersonAnswer::Once => Answer::Once,
-            PersonAnswer::Always => Answer::Always,
+            PersonAnswer::Always => Answer::Always { rule: None },
             PersonAnswer::Refuse(note) => Answer::No { note: Some(note) },
             PersonAnswer::Say(text) => Answer::Text { text },
         })

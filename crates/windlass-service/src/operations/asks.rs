@@ -80,7 +80,7 @@ async fn list(call: Call, _: NoParams) -> Result<Json<Vec<OpenAsk>>, Problem> {
 enum AnswerWord {
     /// Allow this one call or landing.
     Once,
-    /// Allow this call, and later every call that matches the offered rule.
+    /// Allow this call, and later every call that matches the offered rule, or `rule`.
     Always,
     No,
     /// Answer a question of the model with a text.
@@ -99,18 +99,21 @@ struct AnswerParams {
     /// The text of an answer to a question.
     #[serde(default)]
     text: Option<String>,
+    /// The rule of an `always` instead of the offered one, for example `bash(cargo publish *)`.
+    #[serde(default)]
+    rule: Option<String>,
 }
 
 impl AnswerParams {
     fn answer(&self) -> Result<Answer, Problem> {
-        Ok(match (self.answer, &self.text, &self.note) {
-            (AnswerWord::Once, None, None) => Answer::Once,
-            (AnswerWord::Always, None, None) => Answer::Always,
-            (AnswerWord::No, None, note) => Answer::No { note: note.clone() },
-            (AnswerWord::Text, Some(text), None) => Answer::Text { text: text.clone() },
+        Ok(match (self.answer, &self.text, &self.note, &self.rule) {
+            (AnswerWord::Once, None, None, None) => Answer::Once,
+            (AnswerWord::Always, None, None, rule) => Answer::Always { rule: rule.clone() },
+            (AnswerWord::No, None, note, None) => Answer::No { note: note.clone() },
+            (AnswerWord::Text, Some(text), None, None) => Answer::Text { text: text.clone() },
             _ => {
                 return Err(Problem::invalid(
-                    "`note` belongs to the answer `no`, and `text` to the answer `text`, which needs it",
+                    "`note` belongs to the answer `no`, `rule` to `always`, and `text` to the answer `text`, which needs it",
                 ));
             }
         })

@@ -279,7 +279,7 @@ pub(super) fn file_change(change: &FileChange) -> String {
 pub(super) fn answer(answer: &Answer) -> (&'static str, &'static str, Option<&str>) {
     match answer {
         Answer::Once => ("once", ": yes, once", None),
-        Answer::Always => ("always", ": yes, always", None),
+        Answer::Always { rule } => ("always", ": yes, always", rule.as_deref()),
         Answer::No { note } => ("no", ": no", note.as_deref()),
         Answer::Text { text } => ("text", "", Some(text)),
         Answer::Expired => ("expired", ": no person answered in time", None),
