@@ -1,0 +1,172 @@
+//! Panels in place of the composer: asks, and lists to choose from.
+
+use crossterm::event::KeyEvent;
+use serde_json::{Value, json};
+use windlass::core::ask::{About, Answer};
+use windlass::core::id::SessionId;
+use windlass_text::StyledLine;
+
+use super::App;
+use crate::ask_panel::{AskOutcome, AskPanel};
+use crate::composer::{ListPicker, PickerOutcome};
+
+/// A value that the user chose from a list.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum PickedItem {
+    Model(String),
+    Agent(String),
+    Mode(String),
+    Theme(String),
+    Session(SessionId),
+    /// A point in the conversation: the number of the event of a prompt.
+    Point(u64),
+    /// What to restore at a point.
+    Rewind { to: u64, files: bool, fork: bool },
+    /// A queued prompt, which is taken back into the composer.
+    Queued(u64),
+}
+
+/// A panel.
+pub(super) enum Panel {
+    Ask(Box<AskPanel>),
+    Picker(Box<ListPicker<PickedItem>>),
+}
+
+impl Panel {
+    pub(super) fn was_shown(&mut self, now_ms: i64) {
+        if let Self::Ask(panel) = self {
+            panel.was_shown(now_ms);
+        }
+    }
+
+    /// Whether the panel waits until it takes keys.
+    pub(super) fn waits_to_arm(&self, now_ms: i64) -> bool {
+        matches!(self, Self::Ask(panel) if !panel.is_armed(now_ms))
+    }
+
+    /// The rows of the panel, and the position of the cursor.
+    pub(super) fn rows(
+        &mut self,
+        columns: usize,
+        max_rows: usize,
+    ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
+        match self {
+            Self::Ask(panel) => panel.rows(columns),
+            Self::Picker(picker) => (picker.view(columns, max_rows.clamp(4, 16)), None),
+        }
+    }
+}
+
+impl App {
+    /// Shows the first open ask, unless the user is choosing something. Hides the panel of an ask that was answered
+    /// elsewhere.
+    pub(super) fn show_asks(&mut self) {
+        let asks = &self.conversation.asks;
+        match &mut self.panel {
+            Some(Panel::Picker(_)) => {}
+            Some(Panel::Ask(panel)) if asks.iter().any(|ask| ask.id == panel.ask.id) => {
+                panel.others = asks.len() - 1;
+            }
+            Some(Panel::Ask(_)) | None => {
+                self.panel = asks.first().map(|ask| {
+                    Panel::Ask(Box::new(AskPanel::new(ask.clone(), asks.len() - 1)))
+                });
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// Passes a key to the panel. Returns whether the panel used it.
+    pub(super) fn panel_key(&mut self, key: KeyEvent, now_ms: i64) -> bool {
+        let Some(panel) = self.panel.take() else {
+            return false;
+        };
+        match panel {
+            Panel::Picker(mut picker) => {
+                match picker.key(key) {
+                    PickerOutcome::Chosen(item) => self.picked(item),
+                    PickerOutcome::Closed => {}
+                    _ => self.panel = Some(Panel::Picker(picker)),
+                }
+                if self.panel.is_none() {
+                    self.show_asks();
+                }
+                true
+            }
+            Panel::Ask(mut ask) => {
+                // Keys that were typed before the question could be read belong to the composer.
+                if !ask.is_armed(now_ms) {
+                    ask.delay(now_ms);
+                    self.panel = Some(Panel::Ask(ask));
+                    return false;
+                }
+                let outcome = ask.key(key);
+                let open = ask.ask.clone();
+                self.panel = Some(Panel::Ask(ask));
+                match outcome {
+                    AskOutcome::Handled => true,
+                    AskOutcome::Ignored => false,
+                    AskOutcome::Answer(answer) => {
+                        self.panel = None;
+                        self.answer(&open, &answer);
+                        true
+                    }
+                    AskOutcome::AnswerAll => {
+                        self.answer_all();
+                        true
+                    }
+                    AskOutcome::ShowDiff => {
+                        self.command("diff", "");
+                        true
+                    }
+                }
+            }
+        }
+    }
+
+    /// Allows all open approvals once, except those that need a person for each call.
+    fn answer_all(&mut self) {
+        let asks: Vec<_> = self
+            .conversation
+            .asks
+            .iter()
+            .filter(|ask| !ask.person && matches!(ask.about, About::Approval(_)))
+            .cloned()
+            .collect();
+        self.panel = None;
+        for ask in asks {
+            self.answer(&ask, &Answer::Once);
+        }
+    }
+
+    /// Applies a choice from a list.
+    fn picked(&mut self, item: PickedItem) {
+        match item {
+            PickedItem::Model(model) => self.set_option("model", model.into()),
+            PickedItem::Agent(agent) => self.set_option("runtime", agent.into()),
+            PickedItem::Mode(mode) => self.set_mode(&mode),
+            PickedItem::Theme(name) => self.set_theme(&name),
+            PickedItem::Session(session) => self.follow(session),
+            PickedItem::Point(to) => self.choose_rewind(to),
+            PickedItem::Rewind { to, files, fork } => self.rewind(to, files, fork),
+            PickedItem::Queued(seq) => self.take_back(seq),
+        }
+    }
+
+    /// Takes a queued prompt back into the composer.
+    fn take_back(&mut self, seq: u64) {
+        let Some(prompt) = self.conversation.queue.iter().find(|one| one.seq == seq) else {
+            return;
+        };
+        self.composer.set_text(&prompt.text);
+        let rest: Vec<Value> = self
+            .conversation
+            .queue
+            .iter()
+            .filter(|one| one.seq != seq)
+            .map(|one| one.seq.into())
+            .collect();
+        let params = self.of_session(json!({ "order": rest }));
+        self.operate("queue.set", params, "took the prompt back");
+    }
+}
