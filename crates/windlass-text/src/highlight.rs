@@ -20,7 +20,7 @@ impl CodeLanguage {
         let same = |known: &&str| known.eq_ignore_ascii_case(name);
         let language = LANGUAGES
             .iter()
-            .position(|rules| rules.names.iter().any(|known| same(&known)));
+            .position(|rules| rules.names.iter().any(|known| same(known)));
         language.map(Self)
     }
 
@@ -34,7 +34,7 @@ impl CodeLanguage {
         };
         let of_file = LANGUAGES
             .iter()
-            .position(|rules| rules.files.iter().any(|known| is_named(&known)));
+            .position(|rules| rules.files.iter().any(|known| is_named(known)));
         of_file.map(Self).or_else(|| {
             let (_, extension) = name.rsplit_once('.')?;
             Self::of_name(extension)

@@ -289,8 +289,8 @@ fn step(left: u32) -> u32 {
 
 /// The paths of `a/x b/x`. Paths with blanks are ambiguous; later lines of the header correct them.
 fn header_paths(text: &str) -> (Option<String>, Option<String>) {
-    let middle = if text.starts_with('"') {
-        text[1..].find("\" ").map(|at| at + 2)
+    let middle = if let Some(quoted) = text.strip_prefix('"') {
+        quoted.find("\" ").map(|at| at + 2)
     } else {
         // Both paths are equal unless the file was renamed, and the header of a renamed file names both again.
         let middle = text.len() / 2;
