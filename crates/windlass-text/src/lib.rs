@@ -2,6 +2,8 @@
 //!
 //! The crate is pure: it knows no events, files, terminals or clocks. Views decide where a line is shown.
 
+pub mod ansi;
+pub mod diff;
 mod encode;
 pub mod highlight;
 mod line;
