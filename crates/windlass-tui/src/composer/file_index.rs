@@ -20,10 +20,14 @@ pub(super) struct IndexedPath {
     pub(super) path: Box<str>,
     /// The set of characters in the path, to skip paths that lack one of the query.
     pub(super) letters: u64,
+    /// Orders equal scores: the number of directories, then the length.
+    pub(super) distance: u32,
 }
 
 impl IndexedPath {
     pub(super) fn new(path: &str) -> Self {
+        let depth = path.trim_end_matches('/').matches('/').count();
+        let distance = (depth.min(0xffff) << 16) | path.len().min(0xffff);
         Self {
             path: path.into(),
             // The matcher reads accents as plain letters, which the set cannot know.
@@ -32,11 +36,8 @@ impl IndexedPath {
             } else {
                 u64::MAX
             },
+            distance: u32::try_from(distance).unwrap_or(u32::MAX),
         }
-    }
-
-    pub(super) fn depth(&self) -> usize {
-        self.path.trim_end_matches('/').matches('/').count()
     }
 }
 

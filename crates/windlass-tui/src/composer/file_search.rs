@@ -1,11 +1,15 @@
 //! Ranks the files of the index for a query. A longer query looks only at the results of the shorter one.
 
+use std::cmp::Reverse;
+
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
 use super::file_index::{FileIndex, IndexedPath, letter_set};
 
 /// Characters of a query that are used.
 const MAX_QUERY: usize = 256;
+/// Files whose best match is computed.
+const MAX_RESCORED: usize = 4_000;
 
 /// A file that fits a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +17,14 @@ pub(super) struct FoundFile {
     pub(super) path: String,
     /// The characters of the path that the query matched, by their number.
     pub(super) matched: Vec<u32>,
+}
+
+/// A file with its score. Files that come first are less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RankedFile {
+    score: Reverse<u16>,
+    distance: u32,
+    position: u32,
 }
 
 /// The results of the last query.
@@ -25,6 +37,8 @@ pub(super) struct FileSearch {
     seen: usize,
     /// All entries that fit, by their position in the index.
     fitting: Vec<u32>,
+    /// Characters of paths that are not ASCII.
+    buffer: Vec<char>,
 }
 
 impl Default for FileSearch {
@@ -35,6 +49,7 @@ impl Default for FileSearch {
             epoch: 0,
             seen: 0,
             fitting: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 }
@@ -55,12 +70,11 @@ impl FileSearch {
         self.matcher.config.ignore_case = needle.ignores_case;
         // A typed accent is meant; a plain letter also finds accents.
         self.matcher.config.normalize = query.is_ascii();
-        let mut ranked: Vec<(u16, u32)> = Vec::new();
         let entries = index.entries();
         let earlier = std::mem::take(&mut self.fitting);
         let seen = u32::try_from(self.seen).unwrap_or(u32::MAX);
         let all = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-        let mut buffer = Vec::new();
+        let mut ranked: Vec<RankedFile> = Vec::new();
         for position in earlier.into_iter().chain(seen..all) {
             let Some(entry) = entries.get(position as usize) else {
                 continue;
@@ -71,24 +85,61 @@ impl FileSearch {
             if rest.is_empty() || entry.letters & needle.letters != needle.letters {
                 continue;
             }
-            let score = if needle.text.is_empty() {
-                Some(0)
-            } else {
-                let text = Utf32Str::new(rest, &mut buffer);
-                self.matcher.fuzzy_match(text, needle.utf32())
-            };
-            if let Some(score) = score {
+            if let Some(score) = self.quick_score(rest, &needle) {
                 self.fitting.push(position);
-                ranked.push((score, position));
+                ranked.push(RankedFile {
+                    score: Reverse(score),
+                    distance: entry.distance,
+                    position,
+                });
             }
         }
         self.seen = entries.len();
-        top(&mut ranked, entries, limit);
+        if !needle.text.is_empty() {
+            keep_best(&mut ranked, MAX_RESCORED);
+            for file in &mut ranked {
+                if let Some(entry) = entries.get(file.position as usize) {
+                    file.score = Reverse(self.score(&entry.path[directory.len()..], &needle));
+                }
+            }
+        }
+        keep_best(&mut ranked, limit);
+        ranked.sort_unstable_by_key(|file| {
+            let path = entries
+                .get(file.position as usize)
+                .map(|entry| &*entry.path);
+            (file.score, file.distance, path)
+        });
         ranked
             .into_iter()
-            .filter_map(|(_, position)| entries.get(position as usize))
+            .filter_map(|file| entries.get(file.position as usize))
             .map(|entry| self.found(entry, directory, &needle))
             .collect()
+    }
+
+    /// A score from the first match in the path and in the name of the file, or nothing if the path does not fit. The
+    /// best match takes several times as long, so only the files with the best quick scores get it.
+    fn quick_score(&mut self, path: &str, needle: &Needle) -> Option<u16> {
+        if needle.text.is_empty() {
+            return Some(0);
+        }
+        let text = Utf32Str::new(path, &mut self.buffer);
+        let score = self.matcher.fuzzy_match_greedy(text, needle.utf32())?;
+        let name = path.trim_end_matches('/');
+        let name = &name[name.rfind('/').map_or(0, |at| at + 1)..];
+        if name.len() < needle.text.len() {
+            return Some(score);
+        }
+        let text = Utf32Str::new(name, &mut self.buffer);
+        let in_name = self.matcher.fuzzy_match_greedy(text, needle.utf32());
+        Some(score.max(in_name.unwrap_or(0)))
+    }
+
+    fn score(&mut self, path: &str, needle: &Needle) -> u16 {
+        let text = Utf32Str::new(path, &mut self.buffer);
+        self.matcher
+            .fuzzy_match(text, needle.utf32())
+            .unwrap_or_default()
     }
 
     /// Keeps the earlier results if every result of `query` is among them.
@@ -171,22 +222,12 @@ fn directory_of<'a>(index: &FileIndex, query: &'a str) -> &'a str {
     if is_known { directory } else { "" }
 }
 
-/// Leaves the best `limit` entries, sorted: by score, then short paths near the root.
-fn top(ranked: &mut Vec<(u16, u32)>, entries: &[IndexedPath], limit: usize) {
-    let path = |position: u32| entries.get(position as usize);
-    let by_rank = |a: &(u16, u32), b: &(u16, u32)| {
-        b.0.cmp(&a.0).then_with(|| {
-            let key = |position| {
-                path(position).map(|entry| (entry.depth(), entry.path.len(), &*entry.path))
-            };
-            key(a.1).cmp(&key(b.1))
-        })
-    };
+/// Leaves the best `limit` files in any order.
+fn keep_best(ranked: &mut Vec<RankedFile>, limit: usize) {
     if ranked.len() > limit && limit > 0 {
-        ranked.select_nth_unstable_by(limit - 1, by_rank);
+        ranked.select_nth_unstable(limit - 1);
     }
     ranked.truncate(limit);
-    ranked.sort_unstable_by(by_rank);
 }
 
 #[cfg(test)]
