@@ -28,6 +28,9 @@ use tokio::sync::mpsc;
 use windlass::core::id::SessionId;
 use windlass_text::{ColorTheme, StyledLine};
 
+pub(crate) use self::live_area::FullView;
+pub(crate) use self::reports::SessionFacts;
+
 use self::feed::{Batch, EventPump};
 use self::panels::Panel;
 use self::tasks::TaskResult;
@@ -136,7 +139,7 @@ pub async fn run(options: TuiOptions) -> io::Result<TuiEnd> {
     let mut signals = EndSignals::listen()?;
     app.start();
     app.draw()?;
-    let mut input = TerminalEvents::new();
+    let mut input = Some(TerminalEvents::new());
     let mut last_frame = Instant::now();
     while !app.quit {
         let next_frame = app.dirty.then(|| last_frame + FRAME);
@@ -145,7 +148,7 @@ pub async fn run(options: TuiOptions) -> io::Result<TuiEnd> {
         tokio::select! {
             biased;
             () = signals.next() => app.quit = true,
-            event = input.next() => match event {
+            event = next_event(&mut input) => match event {
                 Some(Ok(event)) => {
                     app.input(event, &mut input).await?;
                     // A key draws at once.
@@ -165,6 +168,13 @@ pub async fn run(options: TuiOptions) -> io::Result<TuiEnd> {
         }
     }
     app.close().await
+}
+
+async fn next_event(input: &mut Option<TerminalEvents>) -> Option<io::Result<TerminalEvent>> {
+    match input {
+        Some(input) => input.next().await,
+        None => None,
+    }
 }
 
 async fn sleep_until(at: Option<Instant>) {
@@ -283,7 +293,11 @@ impl App {
         }
     }
 
-    async fn input(&mut self, event: TerminalEvent, input: &mut TerminalEvents) -> io::Result<()> {
+    async fn input(
+        &mut self,
+        event: TerminalEvent,
+        input: &mut Option<TerminalEvents>,
+    ) -> io::Result<()> {
         self.dirty = true;
         match event {
             TerminalEvent::Key(key) => {
@@ -295,8 +309,8 @@ impl App {
                 self.screen.resize();
                 self.conversation.set_columns(self.screen.columns());
             }
-            TerminalEvent::FocusGained => self.focused = true,
-            TerminalEvent::FocusLost => self.focused = false,
+            TerminalEvent::Focus(focused) => self.focused = focused,
+            TerminalEvent::Mouse(_) => {}
         }
         Ok(())
     }

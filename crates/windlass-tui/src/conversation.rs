@@ -17,6 +17,8 @@ use windlass::core::terms::Terms;
 use windlass::transcript::{LineBlock, Severity, Transcript, Visibility, first_line};
 use windlass_text::{StyledLine, TextStyle, Tone, sanitize};
 
+use crate::app::SessionFacts;
+
 use self::answer::AnswerStream;
 use self::calls::OpenCalls;
 pub use self::checks::{CheckState, ChecksBoard};
@@ -78,7 +80,7 @@ pub enum Activity {
 }
 
 /// The run in progress.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct OpenRun {
     pub id: Option<RunId>,
     /// The time of its first event, in milliseconds since the epoch.
@@ -203,6 +205,31 @@ impl Conversation {
     /// Live events were lost: the rest of the answer is shown when it is complete.
     pub fn lost_live_events(&mut self) {
         self.answer.pause();
+    }
+
+    /// Takes over the remarks of the interface from another conversation.
+    pub(crate) fn take_over_remarks(&mut self, other: &mut Self) {
+        let finished = other.take_finished();
+        for block in finished {
+            self.finish(block.seq, block.kind, block.lines);
+        }
+        self.last_kind = other.last_kind;
+    }
+
+    /// Begins with the state of a session whose earlier events are not read.
+    pub(crate) fn begin(&mut self, facts: SessionFacts) {
+        let waiting = facts.waiting();
+        self.workspace = facts.workspace;
+        self.asks = facts.asks;
+        self.queue = waiting;
+        self.kept = facts.kept;
+        self.cost_micros = facts.spent.cost_micros;
+        self.last_seq = facts.last_seq;
+        self.run = facts.run.map(|run| OpenRun {
+            iteration: run.iteration,
+            paused: run.paused,
+            ..OpenRun::default()
+        });
     }
 
     /// Applies the next event.

@@ -37,7 +37,7 @@ impl App {
     pub(super) async fn key(
         &mut self,
         key: KeyEvent,
-        input: &mut TerminalEvents,
+        input: &mut Option<TerminalEvents>,
     ) -> io::Result<()> {
         let now = now_ms();
         self.last_key_ms = now;
@@ -96,7 +96,7 @@ impl App {
     async fn composer_key(
         &mut self,
         key: KeyEvent,
-        input: &mut TerminalEvents,
+        input: &mut Option<TerminalEvents>,
     ) -> io::Result<()> {
         match self.composer.key(key) {
             ComposerOutcome::Ignored | ComposerOutcome::Handled => {}
@@ -141,25 +141,25 @@ impl App {
     }
 
     /// Stops the process until the shell continues it.
-    async fn suspend(&mut self, input: &mut TerminalEvents) -> io::Result<()> {
+    async fn suspend(&mut self, input: &mut Option<TerminalEvents>) -> io::Result<()> {
         self.hide_full_screen()?;
-        *input = TerminalEvents::closed();
+        *input = None;
         self.screen.suspend()?;
         // SIGTSTP takes effect before this returns, unless the shell has no job control.
         tokio::time::sleep(Duration::from_millis(100)).await;
         self.screen.resume()?;
-        *input = TerminalEvents::new();
+        *input = Some(TerminalEvents::new());
         Ok(())
     }
 
     /// Edits the text of the composer in the user's editor.
-    async fn edit_outside(&mut self, text: String, input: &mut TerminalEvents) -> io::Result<()> {
+    async fn edit_outside(&mut self, text: String, input: &mut Option<TerminalEvents>) -> io::Result<()> {
         self.hide_full_screen()?;
-        *input = TerminalEvents::closed();
+        *input = None;
         self.screen.leave()?;
         let edited = crate::editor::edit(&text, &self.options.environment).await;
         self.screen.resume()?;
-        *input = TerminalEvents::new();
+        *input = Some(TerminalEvents::new());
         match edited {
             Ok(text) => self.composer.set_text(&text),
             Err(error) => self.warn(error),

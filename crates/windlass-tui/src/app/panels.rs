@@ -85,7 +85,7 @@ impl App {
             Panel::Picker(mut picker) => {
                 match picker.key(key) {
                     PickerOutcome::Chosen(item) => self.picked(item),
-                    PickerOutcome::Closed => {}
+                    PickerOutcome::Cancelled => {}
                     _ => self.panel = Some(Panel::Picker(picker)),
                 }
                 if self.panel.is_none() {

@@ -75,5 +75,8 @@ impl AnswerStream {
 }
 
 fn stream(columns: usize) -> MarkdownStream {
-    MarkdownStream::new(MarkdownOptions::new(Some(columns)))
+    MarkdownStream::new(MarkdownOptions {
+        table_width: Some(columns),
+        ..MarkdownOptions::default()
+    })
 }
