@@ -10,7 +10,7 @@ mod frame;
 mod reflow;
 mod row;
 
-pub use inline::{EncodeLine, InlineOptions, InlineScreen, LiveArea, RESIZE_PAUSE};
+pub use inline::{EncodeLine, InlineOptions, InlineScreen, LiveArea};
 pub use input::{PastedText, TerminalEvent, TerminalEvents};
 pub use session::{RawTerminal, TerminalModes, TerminalRestorer};
 

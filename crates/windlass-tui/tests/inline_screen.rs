@@ -29,19 +29,43 @@ fn six_resizes_leave_one_composer() {
     assert_eq!(emulated.screen.leftover_rows(), 0);
 }
 
+fn sixty_sizes() -> Vec<(usize, usize)> {
+    let widths = (40..80).rev().step_by(2).chain((40..120).step_by(4));
+    let widths = widths.chain((20..120).rev().step_by(5));
+    widths.zip((10..=30).chain(10..=30).chain(10..30)).collect()
+}
+
 #[test]
 fn a_drag_of_sixty_steps_leaves_one_composer() {
     let mut emulated = with_thirty_lines();
-    let widths = (40..80).rev().step_by(2).chain((40..120).step_by(4));
-    let widths = widths.chain((20..120).rev().step_by(5));
-    let sizes: Vec<(usize, usize)> = widths.zip((10..=30).chain(10..=30).chain(10..30)).collect();
+    let sizes = sixty_sizes();
     assert_eq!(sizes.len(), 60);
-    for (columns, rows) in sizes {
+    for (step, (columns, rows)) in sizes.into_iter().enumerate() {
         emulated.resize(columns, rows);
-        emulated.draw_composer("hello");
-        emulated.check(&format!("{columns}x{rows}"));
+        let live = emulated.composer("hello");
+        emulated.screen.draw(&live).unwrap();
+        assert!(emulated.screen.output().is_empty(), "drawn during a drag");
+        if step % 15 == 14 {
+            emulated.draw_composer("hello");
+            emulated.check(&format!("{columns}x{rows}"));
+        }
     }
     assert_eq!(emulated.screen.leftover_rows(), 0);
+}
+
+/// The user waits after each step. The emulator counts the empty rows below the live area as lines, so that the live
+/// area rises. Empty lines may stay in the scrollback, but never a part of a composer.
+#[test]
+fn sixty_separate_resizes_leave_one_composer() {
+    let mut emulated = with_thirty_lines();
+    let filled = |lines: Vec<String>| -> Vec<String> {
+        lines.into_iter().filter(|line| !line.is_empty()).collect()
+    };
+    for (columns, rows) in sixty_sizes() {
+        emulated.resize(columns, rows);
+        emulated.draw_composer("hello");
+        assert_eq!(filled(emulated.lines()), filled(emulated.expected()));
+    }
 }
 
 #[test]

@@ -8,10 +8,14 @@
 //! After a resize, the terminal has wrapped the rows of the live area for the new width. The renderer computes the
 //! number of terminal rows that they fill now, moves to the first one, and erases from there.
 //!
-//! Many terminals count the empty rows below the live area as lines. Each resize that wraps a row of the live area then
-//! moves everything up by one row, until the live area itself would leave the screen. Therefore the live area is
-//! narrower while the user drags the border of the window, so that the next step wraps nothing. See
-//! [`InlineScreen::settle`].
+//! Two properties of terminals shape the behaviour after a resize:
+//!
+//! - A program may learn of a resize late (tmux waits up to 250 milliseconds), and the user drags a border in many
+//!   steps. A move that is computed for another width would erase finished lines. Therefore nothing is drawn until the
+//!   size is stable; see [`InlineScreen::settle`].
+//! - Many terminals count the empty rows below the live area as lines. Each resize that wraps rows of the live area
+//!   then moves it up, until the next one moves its first rows into the scrollback. Near the top of the screen, empty
+//!   rows above the live area keep it away from there until finished lines fill them.
 //!
 //! ```
 //! use windlass_text::{StyledLine, Tone};
@@ -29,12 +33,11 @@
 //! ```
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use windlass_text::StyledLine;
 
 use super::frame::FrameBytes;
-use super::reflow::{first_rows, wrapped_height};
+use super::reflow::{Rewind, find_rows, wrapped_height};
 use super::row::{changed_part, fit_row, row_width, without_controls};
 use super::{RowReflow, ScreenSize};
 
@@ -42,9 +45,6 @@ use super::{RowReflow, ScreenSize};
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// Old rows that are remembered after a resize moved them into the scrollback.
 const MAX_HIDDEN_ROWS: usize = 256;
-
-/// The time without a resize after which the user has probably stopped dragging.
-pub const RESIZE_PAUSE: Duration = Duration::from_millis(150);
 
 /// Appends a line with escape sequences for its styles. It ends with the default style, and without a line break.
 pub type EncodeLine = Box<dyn Fn(&StyledLine, &mut String) + Send + Sync>;
@@ -84,6 +84,8 @@ pub struct LiveArea {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DrawnArea {
     rows: Vec<StyledLine>,
+    /// The number of empty rows at the beginning that keep the end of the area in place.
+    padding: usize,
     /// The position of the cursor, also if it is hidden.
     row: usize,
     column: usize,
@@ -94,19 +96,12 @@ impl DrawnArea {
     fn blank() -> Self {
         Self {
             rows: vec![StyledLine::default()],
+            padding: 0,
             row: 0,
             column: 0,
             cursor_visible: true,
         }
     }
-}
-
-/// The place where a repaint begins.
-struct Rewind {
-    rows_up: usize,
-    /// Whether the first row of the screen continues a line of the scrollback, so that text in it would be joined to
-    /// that line.
-    joins_scrollback: bool,
 }
 
 /// Draws finished lines and a live area on a terminal. See the [module](self).
@@ -117,12 +112,17 @@ pub struct InlineScreen<W: Write> {
     drawn: DrawnArea,
     /// Encoded lines with line breaks.
     queued: String,
+    /// The number of terminal rows that the queued lines fill.
+    queued_rows: usize,
     /// Whether the next draw writes all rows, also those that did not change.
     repaint: bool,
     /// Whether the size changed since the last draw.
     resized: bool,
     /// Whether more changes of the size may follow soon.
     settling: bool,
+    /// The number of empty rows below the live area. It is an estimate, because the position of the first row is unknown:
+    /// the greatest possible number, for terminals that count these rows as lines.
+    below: usize,
     /// Rows of earlier live areas that a resize moved into the scrollback. A larger screen may show them again.
     hidden: Vec<StyledLine>,
     /// Hidden rows that are followed by finished lines and stay in the scrollback.
@@ -132,12 +132,15 @@ pub struct InlineScreen<W: Write> {
 impl<W: Write> InlineScreen<W> {
     /// Begins in the row of the cursor. Nothing is written before the first draw.
     pub fn new(out: W, size: ScreenSize, options: InlineOptions) -> Self {
+        let size = ScreenSize::new(size.columns, size.rows);
         Self {
             out,
-            size: ScreenSize::new(size.columns, size.rows),
+            below: size.rows - 1,
+            size,
             options,
             drawn: DrawnArea::blank(),
             queued: String::new(),
+            queued_rows: 0,
             repaint: true,
             resized: false,
             settling: false,
@@ -152,17 +155,10 @@ impl<W: Write> InlineScreen<W> {
     }
 
     /// The greatest width of a row of the live area. The last column stays free: text in it would leave the terminal
-    /// in a state between two rows, and terminals disagree about the width of some symbols. A quarter of the columns
-    /// stays free between a resize and [`InlineScreen::settle`].
+    /// in a state between two rows, and terminals disagree about the width of some symbols.
     #[must_use]
     pub fn live_columns(&self) -> usize {
-        let columns = self.size.columns;
-        let free = if self.settling {
-            columns.div_ceil(4)
-        } else {
-            1
-        };
-        (columns - free).max(1)
+        (self.size.columns - 1).max(1)
     }
 
     /// Rows of earlier live areas that a resize moved into the scrollback, where they cannot be erased. It happens if
@@ -170,6 +166,12 @@ impl<W: Write> InlineScreen<W> {
     #[must_use]
     pub fn leftover_rows(&self) -> usize {
         self.leftover + self.hidden.len()
+    }
+
+    /// The number of empty rows between the finished lines and the live area, after a resize made it shorter.
+    #[must_use]
+    pub fn padding(&self) -> usize {
+        self.drawn.padding
     }
 
     /// The output, for sequences that neither print nor move the cursor, such as the title of the window.
@@ -180,7 +182,10 @@ impl<W: Write> InlineScreen<W> {
     /// Queues finished lines; the next draw writes them above the live area. More than a mebibyte is written at once.
     pub fn commit(&mut self, lines: impl IntoIterator<Item = StyledLine>) -> io::Result<()> {
         for line in lines {
-            (self.options.encode)(&without_controls(line), &mut self.queued);
+            let line = without_controls(line);
+            let height = wrapped_height(&line, self.size.columns, None, RowReflow::AllRows);
+            self.queued_rows += height.rows;
+            (self.options.encode)(&line, &mut self.queued);
             self.queued.push_str("\r\n");
             if self.queued.len() > MAX_QUEUED_BYTES {
                 self.draw_again()?;
@@ -196,13 +201,23 @@ impl<W: Write> InlineScreen<W> {
         self.commit(lines)
     }
 
-    /// Writes the queued lines and the changes of the live area as one update. Writes nothing if nothing changed.
+    /// Writes the queued lines and the changes of the live area as one update. Writes nothing if nothing changed, and
+    /// between [`InlineScreen::resize`] and [`InlineScreen::settle`].
     pub fn draw(&mut self, live: &LiveArea) -> io::Result<()> {
-        let next = self.fit(live);
+        if self.settling {
+            return Ok(());
+        }
+        self.draw_now(live)
+    }
+
+    fn draw_now(&mut self, live: &LiveArea) -> io::Result<()> {
+        let rewind = self.rewind();
+        let next = self.fit(live, &rewind);
+        let written = next.rows.len() + self.queued_rows;
+        self.below = (self.below + rewind.height).saturating_sub(written);
         let mut frame = FrameBytes::at(self.drawn.row, self.drawn.column);
-        let all = self.repaint || self.resized || !self.queued.is_empty();
-        if all {
-            self.write_all_rows(&mut frame, &next);
+        if self.repaint || self.resized || !self.queued.is_empty() {
+            self.write_all_rows(&mut frame, &rewind, &next);
         } else {
             self.write_changed_rows(&mut frame, &next);
         }
@@ -222,19 +237,20 @@ impl<W: Write> InlineScreen<W> {
         Ok(())
     }
 
-    /// Sets the size after the terminal changed it. Call it for each change, and draw afterwards with rows that are
-    /// fitted to the new [`InlineScreen::live_columns`].
+    /// Sets the size after the terminal changed it. Nothing is drawn until [`InlineScreen::settle`].
     pub fn resize(&mut self, size: ScreenSize) {
         let size = ScreenSize::new(size.columns, size.rows);
         if size != self.size {
+            // Rows that a larger screen gets may be new and empty, or come from the scrollback.
+            self.below = (self.below + size.rows).saturating_sub(self.size.rows);
             self.resized = true;
-            self.settling |= size.columns != self.size.columns;
+            self.settling = true;
         }
         self.size = size;
     }
 
-    /// Lets the live area use the whole width again. Call it, and draw, when [`RESIZE_PAUSE`] has passed since the last
-    /// resize.
+    /// Allows draws again. Call it, and draw, when the time in
+    /// `TerminalCapabilities::resize_pause` has passed since the last resize.
     pub fn settle(&mut self) {
         self.settling = false;
     }
@@ -249,7 +265,8 @@ impl<W: Write> InlineScreen<W> {
     /// write to the terminal until the next draw.
     pub fn clear(&mut self) -> io::Result<()> {
         self.repaint = true;
-        self.draw(&LiveArea {
+        self.settling = false;
+        self.draw_now(&LiveArea {
             rows: Vec::new(),
             cursor: Some((0, 0)),
         })?;
@@ -258,15 +275,16 @@ impl<W: Write> InlineScreen<W> {
     }
 
     fn draw_again(&mut self) -> io::Result<()> {
-        let cursor = (self.drawn.row, self.drawn.column);
+        let padding = self.drawn.padding;
+        let cursor = (self.drawn.row.saturating_sub(padding), self.drawn.column);
         let live = LiveArea {
-            rows: self.drawn.rows.clone(),
+            rows: self.drawn.rows.iter().skip(padding).cloned().collect(),
             cursor: self.drawn.cursor_visible.then_some(cursor),
         };
-        self.draw(&live)
+        self.draw_now(&live)
     }
 
-    fn fit(&self, live: &LiveArea) -> DrawnArea {
+    fn fit(&self, live: &LiveArea, rewind: &Rewind) -> DrawnArea {
         let count = live.rows.len();
         let cursor = live
             .cursor
@@ -274,30 +292,54 @@ impl<W: Write> InlineScreen<W> {
         let last = count.saturating_sub(self.size.rows);
         let first = cursor.map_or(last, |(row, _)| row.min(last));
         let shown = live.rows.iter().skip(first).take(self.size.rows);
-        let mut rows: Vec<StyledLine> =
+        let mut fitted: Vec<StyledLine> =
             shown.map(|row| fit_row(row, self.live_columns())).collect();
-        if rows.is_empty() {
-            rows.push(StyledLine::default());
+        if fitted.is_empty() {
+            fitted.push(StyledLine::default());
         }
+        let padding = match count {
+            0 => 0,
+            _ => self.padding_for(fitted.len(), rewind),
+        };
+        let mut rows = vec![StyledLine::default(); padding];
+        rows.append(&mut fitted);
         // A hidden cursor waits in the first row: rows below it never scroll when the terminal becomes smaller.
-        let (row, column) = cursor.map_or((0, 0), |(row, column)| (row - first, column));
+        let (row, column) = cursor.map_or((0, 0), |(row, column)| (padding + row - first, column));
         DrawnArea {
             rows,
+            padding,
             row,
             column: column.min(self.live_columns()).min(self.size.columns - 1),
             cursor_visible: cursor.is_some(),
         }
     }
 
-    fn write_all_rows(&mut self, frame: &mut FrameBytes, next: &DrawnArea) {
-        let rewind = if self.resized {
-            self.rewind_after_resize()
+    /// The number of empty rows above this many rows of the live area.
+    fn padding_for(&self, rows: usize, rewind: &Rewind) -> usize {
+        let wanted = if self.resized {
+            let free = rewind.height.saturating_sub(rows + self.queued_rows);
+            let above = self.size.rows.saturating_sub(self.below + free + rows);
+            let safe = (2 * rows).min(self.size.rows / 3);
+            safe.saturating_sub(above).min(free)
         } else {
-            Rewind {
-                rows_up: self.drawn.row,
-                joins_scrollback: false,
-            }
+            let grown = rows.saturating_sub(self.drawn.rows.len() - self.drawn.padding);
+            self.drawn.padding.saturating_sub(grown + self.queued_rows)
         };
+        wanted.min(self.size.rows.saturating_sub(rows))
+    }
+
+    fn rewind(&mut self) -> Rewind {
+        if self.resized {
+            return self.rewind_after_resize();
+        }
+        Rewind {
+            rows_up: self.drawn.row,
+            height: self.drawn.rows.len(),
+            joins_scrollback: false,
+        }
+    }
+
+    fn write_all_rows(&mut self, frame: &mut FrameBytes, rewind: &Rewind, next: &DrawnArea) {
         frame.move_to_start(rewind.rows_up);
         frame.erase_below();
         if rewind.joins_scrollback {
@@ -308,6 +350,7 @@ impl<W: Write> InlineScreen<W> {
             self.hidden.clear();
             frame.lines(&self.queued);
             self.queued = String::new();
+            self.queued_rows = 0;
         }
         for (at, row) in next.rows.iter().enumerate() {
             if at > 0 {
@@ -347,43 +390,14 @@ impl<W: Write> InlineScreen<W> {
 
     /// Finds the first row of the live area on the resized screen, and remembers the rows above the screen.
     fn rewind_after_resize(&mut self) -> Rewind {
-        let (columns, reflow) = (self.size.columns, self.options.reflow);
-        let cursor_row = self.hidden.len() + self.drawn.row;
+        let cursor = (self.hidden.len() + self.drawn.row, self.drawn.column);
         let mut rows = std::mem::take(&mut self.hidden);
-        rows.extend(self.drawn.rows.iter().take(self.drawn.row + 1).cloned());
-        let heights = rows.iter().enumerate().map(|(at, row)| {
-            let cursor = (at == cursor_row).then_some(self.drawn.column);
-            let height = wrapped_height(row, columns, cursor, reflow);
-            if at == cursor_row {
-                height.cursor
-            } else {
-                height.rows
-            }
-        });
-        let heights: Vec<usize> = heights.collect();
-        let above: usize = heights.iter().sum();
-        let rows_up = above.min(self.size.rows - 1);
-        let mut unreachable = above - rows_up;
-        let mut joins_scrollback = false;
-        for (row, height) in rows.into_iter().zip(heights) {
-            if unreachable == 0 {
-                break;
-            }
-            if height <= unreachable && height > 0 {
-                unreachable -= height;
-                self.hidden.push(row);
-            } else {
-                self.hidden.push(first_rows(&row, columns, unreachable));
-                joins_scrollback = true;
-                unreachable = 0;
-            }
-        }
-        let excess = self.hidden.len().saturating_sub(MAX_HIDDEN_ROWS);
-        self.hidden.drain(..excess);
+        rows.extend(self.drawn.rows.iter().cloned());
+        let (rewind, mut hidden) = find_rows(&rows, cursor, self.size, self.options.reflow);
+        let excess = hidden.len().saturating_sub(MAX_HIDDEN_ROWS);
+        hidden.drain(..excess);
         self.leftover += excess;
-        Rewind {
-            rows_up,
-            joins_scrollback,
-        }
+        self.hidden = hidden;
+        rewind
     }
 }

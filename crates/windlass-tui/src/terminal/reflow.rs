@@ -1,9 +1,11 @@
 //! The number of terminal rows that rows of the live area fill after the terminal wrapped them for another width.
 
+use std::cmp::Ordering;
+
 use windlass_text::{StyledLine, Tone};
 
-use super::RowReflow;
 use super::row::{symbol_widths, symbols};
+use super::{RowReflow, ScreenSize};
 
 /// One row of the live area as the renderer wrote it, and the terminal rows it fills now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,61 @@ pub(crate) fn first_rows(row: &StyledLine, columns: usize, rows: usize) -> Style
     }
     text.push(' ');
     StyledLine::of(text, Tone::Text)
+}
+
+/// The place where a repaint begins.
+pub(crate) struct Rewind {
+    /// The distance from the cursor.
+    pub rows_up: usize,
+    /// The number of terminal rows from there to the end of the old live area.
+    pub height: usize,
+    /// Whether the first row of the screen continues a line of the scrollback, so that text in it would be joined to
+    /// that line.
+    pub joins_scrollback: bool,
+}
+
+/// Finds the first of these rows after a resize. Rows that are certainly above the screen are returned, too: a screen
+/// has no more rows above the cursor than it is high. `cursor` is the index of a row and a column.
+pub(crate) fn find_rows(
+    rows: &[StyledLine],
+    cursor: (usize, usize),
+    size: ScreenSize,
+    reflow: RowReflow,
+) -> (Rewind, Vec<StyledLine>) {
+    let (mut above, mut below) = (Vec::new(), 0);
+    for (at, row) in rows.iter().enumerate() {
+        let column = (at == cursor.0).then_some(cursor.1);
+        let height = wrapped_height(row, size.columns, column, reflow);
+        match at.cmp(&cursor.0) {
+            Ordering::Less => above.push((row, height.rows)),
+            Ordering::Equal => {
+                above.push((row, height.cursor));
+                below += height.rows - height.cursor;
+            }
+            Ordering::Greater => below += height.rows,
+        }
+    }
+    let total: usize = above.iter().map(|(_, height)| height).sum();
+    let rows_up = total.min(size.rows - 1);
+    let (mut unreachable, mut hidden) = (total - rows_up, Vec::new());
+    let mut joins_scrollback = false;
+    for (row, height) in above {
+        if unreachable == 0 {
+            break;
+        }
+        joins_scrollback = height > unreachable;
+        hidden.push(match joins_scrollback {
+            true => first_rows(row, size.columns, unreachable),
+            false => row.clone(),
+        });
+        unreachable = unreachable.saturating_sub(height);
+    }
+    let rewind = Rewind {
+        rows_up,
+        height: rows_up + below,
+        joins_scrollback,
+    };
+    (rewind, hidden)
 }
 
 #[cfg(test)]

@@ -90,8 +90,9 @@ impl EmulatedScreen {
         composer(self.screen.live_columns(), prompt)
     }
 
-    /// Draws the composer with this prompt.
+    /// Draws the composer with this prompt; a resize is complete.
     pub(crate) fn draw_composer(&mut self, prompt: &str) -> usize {
+        self.screen.settle();
         self.draw(self.composer(prompt))
     }
 
@@ -126,6 +127,7 @@ impl EmulatedScreen {
         let first = self.live.cursor.map_or(last, |(row, _)| row.min(last));
         let shown = rows.iter().skip(first).take(size.rows);
         let mut lines = self.committed.clone();
+        lines.extend(vec![String::new(); self.screen.padding()]);
         lines.extend(shown.map(|row| cut(&row.plain(), self.screen.live_columns())));
         while lines.last().is_some_and(String::is_empty) {
             lines.pop();
