@@ -220,7 +220,7 @@ impl AskPanel {
 
     fn keys_row(&self) -> StyledLine {
         let mut line = StyledLine::of("   ", Tone::Text);
-        let mut key = |line: StyledLine, key: &str, text: &str| {
+        let key = |line: StyledLine, key: &str, text: &str| {
             line.with(key, TextStyle::from(Tone::Accent).bold())
                 .with(format!(" {text}   "), Tone::Text)
         };
@@ -324,7 +324,6 @@ fn approval_rows(approval: &Approval, limit: usize) -> Vec<StyledLine> {
         Some(preview) => {
             let options = DiffOptions {
                 headers: false,
-                indent: 4,
                 ..DiffOptions::default()
             };
             content.extend(unified(preview, &options));

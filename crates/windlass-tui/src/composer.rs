@@ -190,6 +190,12 @@ impl Composer {
         self.completion.view(width, max_rows)
     }
 
+    /// Whether the list of the completion or the search of the history is shown. They take Esc and Tab.
+    #[must_use]
+    pub fn has_popup(&self) -> bool {
+        self.completion.is_open() || self.search.is_some()
+    }
+
     /// Shows an error below the text until the next key.
     pub fn set_notice(&mut self, notice: impl Into<String>) {
         self.notice = Some(notice.into());

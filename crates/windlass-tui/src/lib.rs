@@ -14,6 +14,7 @@ mod line_input;
 mod screen;
 mod shell;
 mod status_line;
+mod stub;
 pub mod terminal;
 
 pub use app::{SessionChoice, TuiEnd, TuiOptions, run};

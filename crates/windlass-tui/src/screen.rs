@@ -5,8 +5,7 @@ use std::io::{self, Stdout, Write};
 use windlass_text::{ColorDepth, ColorTheme, LineEncoder, StyledLine, Tone};
 
 use crate::conversation::{BlockKind, EventBlock};
-use crate::terminal::capabilities::Capabilities;
-use crate::terminal::notify::{Notification, TerminalWriter};
+use crate::stub::{Capabilities, Notification, TerminalWriter};
 use crate::terminal::session::{RawTerminal, TerminalModes, TerminalRestorer};
 use crate::terminal::{InlineOptions, InlineScreen, LiveArea, ScreenSize};
 

@@ -1,7 +1,7 @@
 //! The status line: what the session does, what it has cost, and what the user can do next.
 
 use windlass::transcript::{first_line, thousands};
-use windlass_text::{StyledLine, TextStyle, Tone, align, sanitize, truncate};
+use windlass_text::{StyledLine, Tone, align, sanitize, truncate};
 
 use crate::conversation::{Activity, Conversation, money};
 
@@ -108,11 +108,11 @@ fn idle_facts(conversation: &Conversation, facts: &StatusFacts) -> StyledLine {
 }
 
 /// The colour of an approval mode: `auto` asks nobody.
-fn mode_tone(mode: &str) -> TextStyle {
+fn mode_tone(mode: &str) -> Tone {
     match mode {
-        "plan" => Tone::Accent.into(),
-        "auto" => Tone::Warn.into(),
-        _ => Tone::Muted.into(),
+        "plan" => Tone::Accent,
+        "auto" => Tone::Warn,
+        _ => Tone::Muted,
     }
 }
 

@@ -132,12 +132,15 @@ impl App {
             ));
         }
         match &mut self.panel {
-            Some(Panel::Picker(picker)) => picker.paste(pasted.text),
-            Some(Panel::Ask(panel)) if panel.is_armed(now_ms()) && panel.paste(&pasted.text) => {}
-            _ => {
-                let _ = self.composer.paste(pasted.text);
+            Some(Panel::Picker(picker)) => return picker.paste(pasted.text),
+            Some(Panel::Ask(panel)) => {
+                if panel.is_armed(now_ms()) && panel.paste(&pasted.text) {
+                    return;
+                }
             }
+            None => {}
         }
+        let _ = self.composer.paste(pasted.text);
     }
 
     /// Stops the process until the shell continues it.

@@ -230,6 +230,7 @@ fn draw_row(
             _ => line.spans.push(Span {
                 text: glyph.text.into_owned(),
                 style,
+                link: None,
             }),
         }
     }
@@ -242,6 +243,7 @@ fn add_placeholder(rows: &mut [StyledLine], placeholder: &str, width: usize) {
         first.spans.push(Span {
             text: single_line(placeholder, room),
             style: Tone::Muted.into(),
+            link: None,
         });
     }
 }

@@ -74,9 +74,7 @@ impl AnswerStream {
     }
 }
 
-fn stream(columns: usize) -> MarkdownStream {
-    MarkdownStream::new(MarkdownOptions {
-        table_width: Some(columns),
-        ..MarkdownOptions::default()
-    })
+/// Lines are not wrapped: the terminal or the pane does that.
+fn stream(_columns: usize) -> MarkdownStream {
+    MarkdownStream::new(MarkdownOptions::default())
 }

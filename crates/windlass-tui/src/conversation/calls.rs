@@ -252,7 +252,6 @@ pub(super) fn change_lines(change: &FileChange, columns: usize) -> Vec<StyledLin
     if let Some(diff) = &change.diff {
         let options = DiffOptions {
             headers: false,
-            indent: 4,
             ..DiffOptions::default()
         };
         let diff = unified(diff, &options);
