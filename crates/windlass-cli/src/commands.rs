@@ -10,6 +10,7 @@ mod diagram;
 mod doctor;
 mod edit;
 mod fork;
+mod interface;
 mod kept_runs;
 mod models;
 mod otel;
@@ -30,6 +31,10 @@ mod undo;
 mod validate;
 
 use std::process::ExitCode;
+
+use windlass::core::terms::Isolation;
+use windlass::flags::RunFlags;
+use windlass_tui::SessionChoice;
 
 use crate::args::{self, Cli, CliCommand, DebugCommand};
 use crate::command_error::CommandError;
@@ -53,7 +58,16 @@ const FIRST_STEPS: &str = concat!(
 
 pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, CommandError> {
     let Some(command) = cli.command else {
-        return Ok(exit::print(FIRST_STEPS));
+        if !interface::is_available(&args::OutputArgs::default()) {
+            return Ok(exit::print(FIRST_STEPS));
+        }
+        kept_runs::recover();
+        return interface::run(interface::InterfaceRequest {
+            flags: RunFlags::default(),
+            session: SessionChoice::New,
+            isolation: Some(Isolation::InPlace),
+            first_prompt: None,
+        });
     };
     kept_runs::recover();
     match command {

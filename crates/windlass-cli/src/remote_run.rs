@@ -14,7 +14,7 @@ use windlass_client::{Client, PromptRequest, RemoteEvents, SessionStatus, Stream
 
 use crate::args::{OutputArgs, OutputFormat};
 use crate::command_error::CommandError;
-use crate::commands::attach::{refusal_of, request_of};
+use crate::commands::attach::refusal_of;
 use crate::exit;
 use crate::out::{self, say};
 use crate::process;
@@ -328,7 +328,7 @@ fn answered(event: &Event) -> Option<AskId> {
 /// A prompt with the files that it names as `@path`, if the current directory is a workspace.
 fn prompt(text: &str) -> Result<PromptRequest, CommandError> {
     Ok(match process::open_workspace(None) {
-        Ok(root) => request_of(&model::attach(text.to_owned(), &root, &process::notices())?),
+        Ok(root) => PromptRequest::of(&model::attach(text.to_owned(), &root, &process::notices())?),
         Err(_) => PromptRequest {
             prompt: text.to_owned(),
             ..PromptRequest::default()

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use windlass_core::ask::{Answer, Ask};
 use windlass_core::id::{AskId, RunId, SessionId};
+use windlass_core::message::{Message, Part};
 use windlass_providers::http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
 };
@@ -103,6 +104,25 @@ pub struct PromptRequest {
     /// The fields of `RunRequest` of the interface; null for the settings of the server.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub options: Value,
+}
+
+impl PromptRequest {
+    /// The text and the images of a message, with the default options.
+    #[must_use]
+    pub fn of(prompt: &Message) -> Self {
+        let images = prompt.parts.iter().filter_map(|part| match part {
+            Part::Image { media_type, data } => Some(PromptImage {
+                media_type: media_type.clone(),
+                data: data.clone(),
+            }),
+            _ => None,
+        });
+        Self {
+            prompt: prompt.text(),
+            images: images.collect(),
+            options: Value::Null,
+        }
+    }
 }
 
 /// A new session.

@@ -80,6 +80,8 @@ pub struct TuiOptions {
     pub opening: BoxFuture<'static, Result<Backend, OperationError>>,
     /// Reads the files that a prompt names, and returns the parameters of the prompt.
     pub attach: Box<dyn Fn(String) -> Result<Map<String, Value>, OperationError> + Send>,
+    /// Warnings and progress that belong to no session.
+    pub notices: mpsc::Receiver<String>,
     /// A text that is shown first, for example when no model is set up.
     pub greeting: Vec<StyledLine>,
     /// A prompt that is submitted at once.
@@ -159,6 +161,7 @@ pub async fn run(options: TuiOptions) -> io::Result<TuiEnd> {
                 Some(Err(_)) | None => app.quit = true,
             },
             Some(result) = finished.recv() => app.finished(result),
+            Some(text) = app.options.notices.recv() => app.warn(text),
             batch = feed::next_batch(&mut app.feed) => app.batch(batch),
             () = sleep_until(wake) => app.woke(),
         }

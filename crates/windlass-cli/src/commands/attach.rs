@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 use windlass::core::event::EventKind;
-use windlass::core::message::{Message, Part};
+use windlass::core::message::Message;
 use windlass::core::workspace::Files;
 use windlass::flags::{AgentFlags, AskPolicy, ContractFlags, LimitFlags};
 use windlass::settings::Settings;
 use windlass::{model, wire};
-use windlass_client::{Client, ClientError, PromptImage, PromptRequest};
+use windlass_client::{Client, ClientError, PromptRequest};
 use windlass_service::{RunRequest, server_dir};
 
 use super::block_on;
@@ -91,7 +91,7 @@ pub(super) fn run_on_server(args: &RunArgs, url: &str) -> Result<ExitCode, Comma
         };
         let prompt = PromptRequest {
             options: serde_json::to_value(&options).unwrap_or_default(),
-            ..request_of(&prompt)
+            ..PromptRequest::of(&prompt)
         };
         let (id, queued) = match &args.resume {
             Some(session) => {
@@ -125,22 +125,6 @@ pub(super) fn run_on_server(args: &RunArgs, url: &str) -> Result<ExitCode, Comma
             }
         })
     })
-}
-
-/// The text and the images of a prompt.
-pub(crate) fn request_of(prompt: &Message) -> PromptRequest {
-    let images = prompt.parts.iter().filter_map(|part| match part {
-        Part::Image { media_type, data } => Some(PromptImage {
-            media_type: media_type.clone(),
-            data: data.clone(),
-        }),
-        _ => None,
-    });
-    PromptRequest {
-        prompt: prompt.text(),
-        images: images.collect(),
-        options: Value::Null,
-    }
 }
 
 /// The options of a run for a server. A flag that a server cannot take is an error.

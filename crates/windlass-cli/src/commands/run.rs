@@ -17,7 +17,7 @@ use windlass::kept::KeptRunMeta;
 use windlass::machine::SessionLog;
 use windlass::settings::Places;
 
-use super::{answer, block_on};
+use super::{answer, block_on, interface};
 use crate::args::{ChatArgs, LandArgs, OutputArgs, OutputFormat, ResumeArgs, RunArgs};
 use crate::command_error::CommandError;
 use crate::exit;
@@ -28,6 +28,7 @@ use crate::session_run::{
 };
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
 use windlass::saved_plan;
+use windlass_tui::SessionChoice;
 use windlass::{OpenRequest, Prepared, SessionSelector, model, newest};
 
 /// The prompt of a resumed kept run, if the user gives none.
@@ -75,6 +76,18 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, CommandError> {
 
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode, CommandError> {
     let flags = flags(&args.agent, &args.limits, &args.contract);
+    if interface::is_available(&args.output) {
+        let session = match args.continue_newest {
+            true => SessionChoice::Existing(find_session("last")?),
+            false => SessionChoice::New,
+        };
+        return interface::run(interface::InterfaceRequest {
+            flags,
+            session,
+            isolation: Some(Isolation::from_flag(args.isolated)),
+            first_prompt: None,
+        });
+    }
     let ready = prepare(&flags)?;
     let request = OpenRequest {
         which: if args.continue_newest {

@@ -1,0 +1,196 @@
+//! The terminal interface: `windlass` without a command, `chat`, `resume` and `attach` at a terminal.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use windlass::core::id::SessionId;
+use windlass::core::terms::Isolation;
+use windlass::core::workspace::Files as _;
+use windlass::flags::RunFlags;
+use windlass::machine::Root;
+use windlass::settings::Settings;
+use windlass::{Notice, Notices, model};
+use windlass_client::{Client, PromptRequest};
+use windlass_service::{Service, ServiceOptions, ServiceRole};
+use windlass_tui::{
+    Backend, DisplayMode, OperationError, SessionChoice, StatusFacts, TuiEnd, TuiOptions,
+};
+
+use super::block_on;
+use super::trust::ask_about;
+use crate::args::{OutputArgs, OutputFormat};
+use crate::command_error::CommandError;
+use crate::exit;
+use crate::out::say;
+use crate::process;
+
+/// Notices that wait until they are shown.
+const NOTICES: usize = 64;
+
+/// What the interface begins with.
+pub(crate) struct InterfaceRequest {
+    pub(crate) flags: RunFlags,
+    pub(crate) session: SessionChoice,
+    /// Whether runs work on a copy; `None` for the isolation of the session.
+    pub(crate) isolation: Option<Isolation>,
+    pub(crate) first_prompt: Option<String>,
+}
+
+/// Whether this process can show the interface: it has a terminal with a cursor, and the user wants text.
+pub(crate) fn is_available(output: &OutputArgs) -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    !dumb
+        && output.format() == OutputFormat::Text
+        && !output.quiet
+        && std::io::stdin().is_terminal()
+        && std::io::stdout().is_terminal()
+}
+
+/// Opens the interface for the workspace of the current directory.
+pub(crate) fn run(request: InterfaceRequest) -> Result<ExitCode, CommandError> {
+    let root = Arc::new(process::open_workspace(request.flags.agent.cd.as_deref())?);
+    let mut settings = process::load_settings(Some(root.root()))?;
+    if ask_about(&settings, root.root())? {
+        settings = process::load_settings(Some(root.root()))?;
+    }
+    let (notices, shown) = notices();
+    let environment = process::environment();
+    let service = ServiceOptions {
+        role: ServiceRole::Terminal,
+        flags: RunFlags {
+            agent: windlass::flags::AgentFlags {
+                cd: None,
+                ..request.flags.agent.clone()
+            },
+            ..request.flags.clone()
+        },
+        notices: notices.clone(),
+        ..ServiceOptions::new(environment, root.root())
+    };
+    let mut run_options = Map::new();
+    if let Some(isolation) = request.isolation {
+        run_options.insert("in_place".into(), (!isolation.is_isolated()).into());
+    }
+    let in_place = request.isolation.is_none_or(|isolation| !isolation.is_isolated());
+    let facts = facts(&settings, &request.flags, in_place);
+    let options = TuiOptions {
+        run_options,
+        facts,
+        session: request.session,
+        first_prompt: request.first_prompt,
+        opening: Box::pin(async move { Ok(Backend::Local(Service::open(service).await?)) }),
+        ..options(&settings, root, shown)?
+    };
+    show(options)
+}
+
+/// Opens the interface for a session of a server.
+pub(crate) fn attach(
+    settings: &Settings,
+    client: Client,
+    session: SessionId,
+) -> Result<ExitCode, CommandError> {
+    let root = Arc::new(process::open_workspace(None)?);
+    let (_, shown) = notices();
+    let server = client.url().to_owned();
+    let mut facts = facts(settings, &RunFlags::default(), false);
+    facts.server = Some(server);
+    facts.model = None;
+    let options = TuiOptions {
+        facts,
+        session: SessionChoice::Existing(session),
+        opening: Box::pin(async move { Ok(Backend::Remote(client)) }),
+        ..options(settings, root, shown)?
+    };
+    show(options)
+}
+
+fn show(options: TuiOptions) -> Result<ExitCode, CommandError> {
+    let remote = options.facts.server.is_some();
+    let end = block_on(async { Ok(windlass_tui::run(options).await?) })?;
+    farewell(&end, remote);
+    Ok(exit::after_output(0))
+}
+
+/// Tells how to come back.
+fn farewell(end: &TuiEnd, remote: bool) {
+    let Some(session) = &end.session else { return };
+    match (remote, end.run_goes_on) {
+        (true, true) => say!("the run continues on the server; `windlass attach` shows it again"),
+        (true, false) => {}
+        (false, true) => say!("the run is paused; continue with `windlass resume {session}`"),
+        (false, false) => say!("continue with `windlass resume {session}`"),
+    }
+}
+
+/// Notices of the library, for the interface. Those that arrive while it is busy and have no room are dropped.
+fn notices() -> (Notices, tokio::sync::mpsc::Receiver<String>) {
+    let (to, shown) = tokio::sync::mpsc::channel(NOTICES);
+    let notices = Notices::new(move |notice| {
+        let (Notice::Warning(text) | Notice::Progress(text)) = notice else {
+            return;
+        };
+        let _ = to.try_send(text.to_owned());
+    });
+    (notices, shown)
+}
+
+fn options(
+    settings: &Settings,
+    root: Arc<Root>,
+    notices: tokio::sync::mpsc::Receiver<String>,
+) -> Result<TuiOptions, CommandError> {
+    let workspace = root.root().to_owned();
+    let quiet = Notices::default();
+    let attach = move |text: String| {
+        let prompt = model::attach(text, &root, &quiet).map_err(|err| OperationError {
+            detail: err.message().to_owned(),
+            hint: None,
+        })?;
+        let request = PromptRequest::of(&prompt);
+        let mut params = Map::new();
+        params.insert("prompt".into(), request.prompt.into());
+        if !request.images.is_empty() {
+            params.insert("images".into(), json!(request.images));
+        }
+        Ok(params)
+    };
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Ok(TuiOptions {
+        workspace,
+        state_dir: settings.places.data_dir.join("terminal"),
+        session: SessionChoice::New,
+        run_options: Map::new(),
+        facts: StatusFacts::default(),
+        display: DisplayMode::Inline,
+        theme: windlass_text::ColorTheme::terminal(),
+        vi_mode: false,
+        reduced_motion: false,
+        environment: environment.collect(),
+        opening: Box::pin(std::future::pending()),
+        attach: Box::new(attach),
+        notices,
+        greeting: Vec::new(),
+        first_prompt: None,
+    })
+}
+
+/// The facts of the next run, as settings and flags say.
+fn facts(settings: &Settings, flags: &RunFlags, in_place: bool) -> StatusFacts {
+    let text = |key: &str| settings.layers.text(key).map(str::to_owned);
+    let given = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
+    let default_mode = if in_place { "ask" } else { "auto" };
+    StatusFacts {
+        model: flags.agent.model.clone().or_else(|| text("model")),
+        agent: flags.agent.runtime.clone().or_else(|| text("runtime")),
+        mode: given(flags.agent.approval.map(|mode| json!(mode)))
+            .or_else(|| text("approval"))
+            .unwrap_or_else(|| default_mode.to_owned()),
+        in_place,
+        budget_micros: settings.budget().ok().and_then(|budget| budget.cost_micros),
+        ..StatusFacts::default()
+    }
+}
