@@ -17,10 +17,10 @@ impl CodeLanguage {
     /// The language with a name, such as `rust` or `rs`. The case does not matter.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        let same = |known: &&str| known.eq_ignore_ascii_case(name);
+        let same = |known: &&'static str| known.eq_ignore_ascii_case(name);
         let language = LANGUAGES
             .iter()
-            .position(|rules| rules.names.iter().any(|known| same(known)));
+            .position(|rules| rules.names.iter().any(same));
         language.map(Self)
     }
 
@@ -28,13 +28,13 @@ impl CodeLanguage {
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         let name = path.rsplit(['/', '\\']).next()?;
-        let is_named = |known: &&str| {
+        let is_named = |known: &&'static str| {
             let rest = name.strip_prefix(*known);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let of_file = LANGUAGES
             .iter()
-            .position(|rules| rules.files.iter().any(|known| is_named(known)));
+            .position(|rules| rules.files.iter().any(is_named));
         of_file.map(Self).or_else(|| {
             let (_, extension) = name.rsplit_once('.')?;
             Self::of_name(extension)
@@ -136,27 +136,31 @@ impl Highlighter {
 
     /// Colours the next line, which has no newline.
     pub fn line(&mut self, text: &str) -> StyledLine {
-        let text = span_text(text, 0);
-        let rules = self.language.rules();
         let mut out = StyledLine::default();
+        self.append_to(&mut out, &span_text(text, 0));
+        out
+    }
+
+    /// Appends the next line, which is sanitized already, to the text of another line.
+    pub(crate) fn append_to(&mut self, out: &mut StyledLine, text: &str) {
+        let rules = self.language.rules();
         match rules.syntax {
-            Syntax::Markup => self.state = markup::tags(&text, self.state, &mut out),
-            Syntax::Markdown => self.state = markup::markdown(&text, self.state, &mut out),
-            Syntax::Diff => markup::diff(&text, &mut out),
+            Syntax::Markup => self.state = markup::tags(text, self.state, out),
+            Syntax::Markdown => self.state = markup::markdown(text, self.state, out),
+            Syntax::Diff => markup::diff(text, out),
             _ => {
                 let mut lexer = LineLexer {
                     rules,
-                    text: &text,
+                    text,
                     at: 0,
                     state: self.state,
                     defines: false,
-                    out: &mut out,
+                    out,
                 };
                 lexer.run();
                 self.state = lexer.state;
             }
         }
-        out
     }
 }
 

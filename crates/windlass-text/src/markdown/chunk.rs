@@ -14,7 +14,7 @@ use crate::highlight::{CodeLanguage, Highlighter};
 use crate::line::{StyledLine, TextStyle, Tone};
 use crate::sanitize::span_text;
 use crate::width::columns;
-use crate::wrap::{wrap, wrap_columns};
+use crate::wrap::{wrap_columns_into, wrap_into};
 
 /// The most bytes of a link target that are shown.
 const MAX_TARGET: usize = 500;
@@ -73,7 +73,7 @@ pub(super) fn code_line(
     let text = span_text(text, 0);
     if text.is_empty() {
         if let Some(highlighter) = highlighter {
-            highlighter.line("");
+            highlighter.append_to(&mut StyledLine::default(), "");
         }
         return StyledLine::default();
     }
@@ -81,7 +81,7 @@ pub(super) fn code_line(
     let mut line = StyledLine::default().with_indent(indent);
     line.append(&" ".repeat(indent), TextStyle::default(), None);
     match highlighter {
-        Some(highlighter) => line.extend(&highlighter.line(&text)),
+        Some(highlighter) => highlighter.append_to(&mut line, &text),
         None => line.append(&text, TextStyle::default(), None),
     }
     line
@@ -102,7 +102,7 @@ pub(super) fn push_code(
     out: &mut Vec<StyledLine>,
 ) {
     match width {
-        Some(width) if options.wrap_code => out.append(&mut wrap_columns(&line, width)),
+        Some(width) if options.wrap_code => wrap_columns_into(line, width, out),
         _ => out.push(line),
     }
 }
@@ -466,8 +466,11 @@ impl<'a> ChunkRenderer<'a> {
 
     fn emit(&mut self, line: StyledLine) {
         match self.width() {
+            Some(width) if self.containers.is_empty() => wrap_into(line, width, &mut self.out),
             Some(width) => {
-                for row in wrap(&line, width) {
+                let mut rows = Vec::new();
+                wrap_into(line, width, &mut rows);
+                for row in rows {
                     self.emit_row(row);
                 }
             }
