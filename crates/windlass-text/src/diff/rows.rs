@@ -81,6 +81,9 @@ impl ParsedDiff {
         }
         for file in &self.files {
             if options.headers {
+                if !out.is_empty() {
+                    out.push(StyledLine::default());
+                }
                 file_header(file, options, &mut out);
             }
             for (at, hunk) in file.hunks.iter().enumerate() {

@@ -114,13 +114,13 @@ fn files_have_a_status_and_notes() {
     assert_eq!(parsed.preamble, ["commit 1", "", "    message"]);
     assert_eq!(parsed.files[4].hunks[0].lines[0].text, "-- x");
     let shown = texts(&unified(diff, &DiffOptions::with_width(50)));
-    assert_eq!(shown[3], "R old name → new name");
+    assert_eq!(shown[4], "R old name → new name");
     assert_eq!(
-        shown[4],
+        shown[6],
         "M run                         mode 100644 → 100755"
     );
     assert_eq!(
-        shown[5],
+        shown[8],
         "A i.png                                     binary"
     );
 }

@@ -112,6 +112,8 @@ struct OpenContainer {
     /// The mark of the first row, until that row is written.
     first: Option<StyledLine>,
     rest: StyledLine,
+    /// The width of `rest`, and of `first` if there is one.
+    width: usize,
 }
 
 struct OpenLink {
@@ -371,6 +373,7 @@ impl<'a> ChunkRenderer<'a> {
         };
         if let Some(open) = self.containers.last_mut() {
             open.rest = StyledLine::of("  ", Tone::Text);
+            open.width = 2;
             open.first = Some(mark);
         }
     }
@@ -390,7 +393,8 @@ impl<'a> ChunkRenderer<'a> {
     }
 
     fn contain(&mut self, first: Option<StyledLine>, rest: StyledLine) {
-        self.containers.push(OpenContainer { first, rest });
+        let width = rest.width();
+        self.containers.push(OpenContainer { first, rest, width });
     }
 
     fn open_link(&mut self, target: &str) {
@@ -460,7 +464,7 @@ impl<'a> ChunkRenderer<'a> {
     /// The columns that remain for text.
     fn width(&self) -> Option<usize> {
         let width = self.options.width?;
-        let prefix = self.containers.iter().map(|open| open.rest.width());
+        let prefix = self.containers.iter().map(|open| open.width);
         Some(width - prefix.sum::<usize>().min(width / 2))
     }
 
@@ -500,15 +504,14 @@ impl<'a> ChunkRenderer<'a> {
         let max = self.options.width.map_or(MAX_PREFIX, |width| width / 2);
         let mut line = StyledLine::default();
         for open in &mut self.containers {
-            let rest = open.rest.width();
-            if line.indent + rest > max {
+            if line.indent + open.width > max {
                 break;
             }
             match open.first.take_if(|_| first) {
                 Some(mark) => line.extend(&mark),
                 None => line.extend(&open.rest),
             }
-            line.indent += rest;
+            line.indent += open.width;
         }
         if first {
             for open in &mut self.containers {
