@@ -154,6 +154,18 @@ fn wrong_counts_and_missing_headers_are_tolerated() {
     check("", 20, &[]);
 }
 
+#[test]
+fn the_end_of_a_huge_line_is_not_shown() {
+    let diff = format!("@@ -1 +1 @@\n-{}\n+x\n", "x".repeat(100_000));
+    let options = DiffOptions {
+        headers: false,
+        ..DiffOptions::default()
+    };
+    let rows = texts(&unified(&diff, &options));
+    assert!(rows[0].ends_with("xx … 96000 more bytes") && rows[0].len() < 4_100);
+    assert_eq!(rows[1], "    1 │ +x");
+}
+
 fn foreign_diffs() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         Just("diff --git a/x.rs b/x.rs".to_owned()),
