@@ -29,10 +29,11 @@ pub(super) fn code_line(
     line
 }
 
-/// The highlighter for the language name of a code block.
-pub(super) fn highlighter_of(name: &str, options: &MarkdownOptions) -> Option<Highlighter> {
-    let name = name.split([',', ' ', '{', ':']).next()?;
-    let language = CodeLanguage::of_name(name.trim_start_matches('.'))?;
+/// The highlighter for the text after the mark of a code block: the name of a language, or the path of a file.
+pub(super) fn highlighter_of(info: &str, options: &MarkdownOptions) -> Option<Highlighter> {
+    let info = info.trim_start_matches(['{', '.']);
+    let name = info.split([',', ' ', '}', ':']).next()?;
+    let language = CodeLanguage::of_name(name).or_else(|| CodeLanguage::of_path(info))?;
     options.highlight.then(|| Highlighter::new(language))
 }
 
@@ -46,5 +47,27 @@ pub(super) fn push_code(
     match width {
         Some(width) if options.wrap_code => wrap_columns_into(line, width, out),
         _ => out.push(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_language_is_that_of_the_name_or_of_the_path() {
+        for (info, expect) in [
+            ("rust", true),
+            ("rust,ignore", true),
+            ("rs:src/main.rs", true),
+            ("{.python}", true),
+            ("1:9:src/x.py", true),
+            ("Makefile", true),
+            ("text", false),
+            ("", false),
+        ] {
+            let found = highlighter_of(info, &MarkdownOptions::default()).is_some();
+            assert_eq!(found, expect, "{info}");
+        }
     }
 }
