@@ -308,5 +308,39 @@ mod tests {
             let out = encode(&line, &ColorTheme::dark(), ColorDepth::None);
             prop_assert!(!out.chars().any(char::is_control), "{:?}", out);
         }
+
+        #[test]
+        fn a_terminal_shows_the_text_of_the_line(parts in prop::collection::vec(("[a-z漢 ]{1,6}", any::<[bool; 8]>()), 0..6)) {
+            let mut line = StyledLine::default();
+            for (text, [red, raised, bold, dim, italic, underline, strikethrough, reversed]) in &parts {
+                let style = TextStyle {
+                    tone: if *red { Tone::Bad } else { Tone::Text },
+                    background: raised.then_some(Tone::Raised),
+                    bold: *bold,
+                    dim: *dim,
+                    italic: *italic,
+                    underline: *underline,
+                    strikethrough: *strikethrough,
+                    reversed: *reversed,
+                };
+                line.push(text, style);
+            }
+            let theme = ColorTheme::from_table([("bad", "1"), ("raised", "8")]).unwrap_or_default();
+            let mut reader = crate::ansi::AnsiText::new();
+            let shown = reader.push(&(encode(&line, &theme, ColorDepth::Ansi256) + "|\n"));
+            let mut expect = StyledLine::default();
+            for span in &line.spans {
+                let indexed = |tone| match tone {
+                    Tone::Bad => Tone::Indexed(1),
+                    Tone::Raised => Tone::Indexed(8),
+                    other => other,
+                };
+                let mut style = span.style;
+                (style.tone, style.background) = (indexed(style.tone), style.background.map(indexed));
+                expect.push(&span.text, style);
+            }
+            expect.push("|", TextStyle::default());
+            prop_assert_eq!(shown, vec![expect]);
+        }
     }
 }

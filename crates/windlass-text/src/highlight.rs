@@ -17,10 +17,10 @@ impl CodeLanguage {
     /// The language with a name, such as `rust` or `rs`. The case does not matter.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        let same = |known: &&str| known.eq_ignore_ascii_case(name);
+        let same = |known: &&'static str| known.eq_ignore_ascii_case(name);
         let language = LANGUAGES
             .iter()
-            .position(|rules| rules.names.iter().any(|known| same(known)));
+            .position(|rules| rules.names.iter().any(same));
         language.map(Self)
     }
 
@@ -28,13 +28,13 @@ impl CodeLanguage {
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         let name = path.rsplit(['/', '\\']).next()?;
-        let is_named = |known: &&str| {
+        let is_named = |known: &&'static str| {
             let rest = name.strip_prefix(*known);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let of_file = LANGUAGES
             .iter()
-            .position(|rules| rules.files.iter().any(|known| is_named(known)));
+            .position(|rules| rules.files.iter().any(is_named));
         of_file.map(Self).or_else(|| {
             let (_, extension) = name.rsplit_once('.')?;
             Self::of_name(extension)
@@ -58,7 +58,7 @@ struct CodeRules {
     names: &'static [&'static str],
     /// Whole names of files.
     files: &'static [&'static str],
-    syntax: Syntax,
+    syntax: LexicalSyntax,
     line_comments: &'static [&'static str],
     block_comment: Option<(&'static str, &'static str)>,
     nested_comments: bool,
@@ -87,7 +87,7 @@ struct StringRule {
 
 /// The traits of a language that tables of words cannot express.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Syntax {
+enum LexicalSyntax {
     Code,
     /// Lifetimes and characters share a quote, and macros end with `!`.
     Rust,
@@ -136,27 +136,31 @@ impl Highlighter {
 
     /// Colours the next line, which has no newline.
     pub fn line(&mut self, text: &str) -> StyledLine {
-        let text = span_text(text, 0);
-        let rules = self.language.rules();
         let mut out = StyledLine::default();
+        self.append_to(&mut out, &span_text(text, 0));
+        out
+    }
+
+    /// Appends the next line, which is sanitized already, to the text of another line.
+    pub(crate) fn append_to(&mut self, out: &mut StyledLine, text: &str) {
+        let rules = self.language.rules();
         match rules.syntax {
-            Syntax::Markup => self.state = markup::tags(&text, self.state, &mut out),
-            Syntax::Markdown => self.state = markup::markdown(&text, self.state, &mut out),
-            Syntax::Diff => markup::diff(&text, &mut out),
+            LexicalSyntax::Markup => self.state = markup::tags(text, self.state, out),
+            LexicalSyntax::Markdown => self.state = markup::markdown(text, self.state, out),
+            LexicalSyntax::Diff => markup::diff(text, out),
             _ => {
                 let mut lexer = LineLexer {
                     rules,
-                    text: &text,
+                    text,
                     at: 0,
                     state: self.state,
                     defines: false,
-                    out: &mut out,
+                    out,
                 };
                 lexer.run();
                 self.state = lexer.state;
             }
         }
-        out
     }
 }
 
@@ -199,14 +203,14 @@ impl<'a> LineLexer<'a> {
         let blanks = self.text.len() - self.text.trim_start().len();
         let text = &self.text[blanks..];
         match self.rules.syntax {
-            Syntax::Preprocessed if text.starts_with('#') => {
+            LexicalSyntax::Preprocessed if text.starts_with('#') => {
                 let word = text[1..].trim_start_matches(' ');
                 let length = word.find(|c: char| !c.is_ascii_alphabetic());
                 let length = text.len() - word.len() + length.unwrap_or(word.len());
                 self.take(blanks, Tone::Text);
                 self.take(length, Tone::Keyword);
             }
-            Syntax::LineKeys(mark) => {
+            LexicalSyntax::LineKeys(mark) => {
                 let marks = text.len() - text.trim_start_matches(['-', ' ']).len();
                 let start = blanks + marks;
                 let key = &self.text[start..];
@@ -250,7 +254,7 @@ impl<'a> LineLexer<'a> {
             if self.is_line_comment(rest) {
                 return self.take(rest.len(), Tone::Comment);
             }
-            if first == '\'' && rules.syntax == Syntax::Rust {
+            if first == '\'' && rules.syntax == LexicalSyntax::Rust {
                 return self.rust_quote();
             }
         }
@@ -343,7 +347,7 @@ impl<'a> LineLexer<'a> {
             _ => LexerState::Normal,
         };
         let length = length.unwrap_or(rest.len());
-        let key = matches!(self.rules.syntax, Syntax::Keys(mark) if rest[length..].trim_start().starts_with(mark));
+        let key = matches!(self.rules.syntax, LexicalSyntax::Keys(mark) if rest[length..].trim_start().starts_with(mark));
         self.take(length, if key { Tone::Function } else { Tone::Literal });
     }
 
@@ -393,9 +397,8 @@ impl<'a> LineLexer<'a> {
             word
         };
         let is_in = |words: &str| contains_word(words, known);
-        let key =
-            matches!(rules.syntax, Syntax::Keys(mark) if after.trim_start().starts_with(mark));
-        let is_macro = rules.syntax == Syntax::Rust
+        let key = matches!(rules.syntax, LexicalSyntax::Keys(mark) if after.trim_start().starts_with(mark));
+        let is_macro = rules.syntax == LexicalSyntax::Rust
             && after.starts_with('!')
             && after[1..].trim_start().starts_with(['(', '[', '{']);
         let capital = rules.capital_types && word.starts_with(char::is_uppercase);

@@ -4,6 +4,7 @@
 
 mod chunk;
 mod classify;
+mod code;
 mod links;
 mod stream;
 mod table;

@@ -39,8 +39,10 @@ pub fn plain(text: &str) -> Cow<'_, str> {
 
 /// Whether each character of a text is plain on its own.
 fn is_plain_text(text: &str) -> bool {
-    let printable = |byte: u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
-    text.bytes().all(printable) || text.chars().all(is_plain)
+    // Without an early exit within a chunk, the compiler checks many bytes at once.
+    let printable = |all: bool, byte: &u8| all & matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    let mut chunks = text.as_bytes().chunks(64);
+    chunks.all(|chunk| chunk.iter().fold(true, printable)) || text.chars().all(is_plain)
 }
 
 /// Iterates over the characters, each with its predecessor and its successor.

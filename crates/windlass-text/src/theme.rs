@@ -344,9 +344,9 @@ mod tests {
     fn errors_suggest_a_name() {
         for (name, value, expect) in [
             (
-                "acent",
+                "accents",
                 "red",
-                "the theme has no colour named `acent`; did you mean `accent`?",
+                "the theme has no colour named `accents`; did you mean `accent`?",
             ),
             (
                 "base",

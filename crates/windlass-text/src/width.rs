@@ -39,8 +39,15 @@ fn ascii_prefix(text: &str) -> usize {
 /// The longest prefix that has at most `max` columns, and its width.
 #[must_use]
 pub fn prefix(text: &str, max: usize) -> (&str, usize) {
+    // The byte after the prefix must be ASCII, too, because a combining mark would belong to the last symbol.
+    let begin = &text.as_bytes()[..text.len().min(max.saturating_add(1))];
+    if begin.is_ascii() {
+        let end = begin.len().min(max);
+        return (&text[..end], end);
+    }
     let (mut end, mut used) = (0, 0);
-    for (cluster, width) in clusters(text) {
+    for cluster in text.graphemes(true) {
+        let width = cluster_columns(cluster);
         if used + width > max {
             break;
         }
@@ -48,6 +55,12 @@ pub fn prefix(text: &str, max: usize) -> (&str, usize) {
         used += width;
     }
     (&text[..end], used)
+}
+
+/// The first grapheme cluster and its width.
+pub(crate) fn first_cluster(text: &str) -> (&str, usize) {
+    let cluster = text.graphemes(true).next().unwrap_or(text);
+    (cluster, cluster_columns(cluster))
 }
 
 #[cfg(test)]

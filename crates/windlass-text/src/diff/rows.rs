@@ -12,6 +12,8 @@ use crate::wrap::{align, pad, truncate, truncate_start, wrap_columns};
 
 /// The narrowest gutter of line numbers.
 const MIN_GUTTER: usize = 5;
+/// The most bytes of a line that are shown.
+const MAX_SHOWN: usize = 4_000;
 
 impl ParsedDiff {
     /// Renders one column: removed lines have their old number, all others their new one.
@@ -81,6 +83,9 @@ impl ParsedDiff {
         }
         for file in &self.files {
             if options.headers {
+                if !out.is_empty() {
+                    out.push(StyledLine::default());
+                }
                 file_header(file, options, &mut out);
             }
             for (at, hunk) in file.hunks.iter().enumerate() {
@@ -254,7 +259,8 @@ fn texts(
     let mut new = language.map(Highlighter::new);
     let mut out: Vec<StyledLine> = Vec::with_capacity(hunk.lines.len());
     for line in &hunk.lines {
-        let text = span_text(&line.text, 0);
+        let end = line.text.floor_char_boundary(MAX_SHOWN);
+        let text = span_text(&line.text[..end], 0);
         let colored = |highlighter: &mut Option<Highlighter>| match highlighter {
             Some(highlighter) => highlighter.line(&text),
             None => StyledLine::of(&text, Tone::Text),
@@ -271,6 +277,10 @@ fn texts(
             if span.style.tone == Tone::Text {
                 span.style.tone = tone;
             }
+        }
+        if end < line.text.len() {
+            let hidden = format!(" … {} more bytes", line.text.len() - end);
+            styled.push(&hidden, Tone::Muted);
         }
         out.push(styled);
     }

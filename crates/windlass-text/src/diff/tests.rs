@@ -114,13 +114,13 @@ fn files_have_a_status_and_notes() {
     assert_eq!(parsed.preamble, ["commit 1", "", "    message"]);
     assert_eq!(parsed.files[4].hunks[0].lines[0].text, "-- x");
     let shown = texts(&unified(diff, &DiffOptions::with_width(50)));
-    assert_eq!(shown[3], "R old name → new name");
+    assert_eq!(shown[4], "R old name → new name");
     assert_eq!(
-        shown[4],
+        shown[6],
         "M run                         mode 100644 → 100755"
     );
     assert_eq!(
-        shown[5],
+        shown[8],
         "A i.png                                     binary"
     );
 }
@@ -152,6 +152,18 @@ fn wrong_counts_and_missing_headers_are_tolerated() {
     }
     check("just\ntext", 20, &["just", "text"]);
     check("", 20, &[]);
+}
+
+#[test]
+fn the_end_of_a_huge_line_is_not_shown() {
+    let diff = format!("@@ -1 +1 @@\n-{}\n+x\n", "x".repeat(100_000));
+    let options = DiffOptions {
+        headers: false,
+        ..DiffOptions::default()
+    };
+    let rows = texts(&unified(&diff, &options));
+    assert!(rows[0].ends_with("xx … 96000 more bytes") && rows[0].len() < 4_100);
+    assert_eq!(rows[1], "    1 │ +x");
 }
 
 fn foreign_diffs() -> impl Strategy<Value = String> {

@@ -1,6 +1,6 @@
 //! The tables of the languages: names, comments, strings and words. The lists of words are sorted.
 
-use super::{CodeRules, StringRule, Syntax::*};
+use super::{CodeRules, LexicalSyntax::*, StringRule};
 
 /// A text on one line, in which a backslash keeps the next character.
 const fn quoted(mark: &'static str) -> StringRule {
@@ -336,7 +336,7 @@ pub(super) const LANGUAGES: &[CodeRules] = &[
         ..SHELL
     },
     CodeRules {
-        names: &["make", "makefile", "mk", "mak"],
+        names: &["make", "makefile", "mk"],
         files: &["Makefile", "GNUmakefile"],
         syntax: LineKeys(":"),
         keywords: "define else endef endif export ifdef ifeq ifndef ifneq include override unexport vpath",

@@ -8,13 +8,13 @@ use pulldown_cmark::{
 };
 
 use super::MarkdownOptions;
+use super::code::{code_line, highlighter_of, push_code};
 use super::links::{LinkTargets, extensions};
 use super::table::TableCells;
-use crate::highlight::{CodeLanguage, Highlighter};
+use crate::highlight::Highlighter;
 use crate::line::{StyledLine, TextStyle, Tone};
-use crate::sanitize::span_text;
 use crate::width::columns;
-use crate::wrap::{wrap, wrap_columns};
+use crate::wrap::wrap_into;
 
 /// The most bytes of a link target that are shown.
 const MAX_TARGET: usize = 500;
@@ -64,54 +64,13 @@ pub(super) fn render_chunk(
     lines
 }
 
-/// Adds the colours and the indentation to one line of code.
-pub(super) fn code_line(
-    text: &str,
-    highlighter: Option<&mut Highlighter>,
-    options: &MarkdownOptions,
-) -> StyledLine {
-    let text = span_text(text, 0);
-    if text.is_empty() {
-        if let Some(highlighter) = highlighter {
-            highlighter.line("");
-        }
-        return StyledLine::default();
-    }
-    let indent = options.code_indent;
-    let mut line = StyledLine::default().with_indent(indent);
-    line.append(&" ".repeat(indent), TextStyle::default(), None);
-    match highlighter {
-        Some(highlighter) => line.extend(&highlighter.line(&text)),
-        None => line.append(&text, TextStyle::default(), None),
-    }
-    line
-}
-
-/// The highlighter for the language name of a code block.
-pub(super) fn highlighter_of(name: &str, options: &MarkdownOptions) -> Option<Highlighter> {
-    let name = name.split([',', ' ', '{', ':']).next()?;
-    let language = CodeLanguage::of_name(name.trim_start_matches('.'))?;
-    options.highlight.then(|| Highlighter::new(language))
-}
-
-/// Breaks a line of code if the layout says so, and adds it.
-pub(super) fn push_code(
-    line: StyledLine,
-    options: &MarkdownOptions,
-    width: Option<usize>,
-    out: &mut Vec<StyledLine>,
-) {
-    match width {
-        Some(width) if options.wrap_code => out.append(&mut wrap_columns(&line, width)),
-        _ => out.push(line),
-    }
-}
-
 /// A quote, list item or footnote that is open, with the text at the beginning of its rows.
 struct OpenContainer {
     /// The mark of the first row, until that row is written.
     first: Option<StyledLine>,
     rest: StyledLine,
+    /// The width of `rest`, and of `first` if there is one.
+    width: usize,
 }
 
 struct OpenLink {
@@ -371,6 +330,7 @@ impl<'a> ChunkRenderer<'a> {
         };
         if let Some(open) = self.containers.last_mut() {
             open.rest = StyledLine::of("  ", Tone::Text);
+            open.width = 2;
             open.first = Some(mark);
         }
     }
@@ -390,7 +350,8 @@ impl<'a> ChunkRenderer<'a> {
     }
 
     fn contain(&mut self, first: Option<StyledLine>, rest: StyledLine) {
-        self.containers.push(OpenContainer { first, rest });
+        let width = rest.width();
+        self.containers.push(OpenContainer { first, rest, width });
     }
 
     fn open_link(&mut self, target: &str) {
@@ -460,14 +421,17 @@ impl<'a> ChunkRenderer<'a> {
     /// The columns that remain for text.
     fn width(&self) -> Option<usize> {
         let width = self.options.width?;
-        let prefix = self.containers.iter().map(|open| open.rest.width());
+        let prefix = self.containers.iter().map(|open| open.width);
         Some(width - prefix.sum::<usize>().min(width / 2))
     }
 
     fn emit(&mut self, line: StyledLine) {
         match self.width() {
+            Some(width) if self.containers.is_empty() => wrap_into(line, width, &mut self.out),
             Some(width) => {
-                for row in wrap(&line, width) {
+                let mut rows = Vec::new();
+                wrap_into(line, width, &mut rows);
+                for row in rows {
                     self.emit_row(row);
                 }
             }
@@ -497,15 +461,14 @@ impl<'a> ChunkRenderer<'a> {
         let max = self.options.width.map_or(MAX_PREFIX, |width| width / 2);
         let mut line = StyledLine::default();
         for open in &mut self.containers {
-            let rest = open.rest.width();
-            if line.indent + rest > max {
+            if line.indent + open.width > max {
                 break;
             }
             match open.first.take_if(|_| first) {
                 Some(mark) => line.extend(&mark),
                 None => line.extend(&open.rest),
             }
-            line.indent += rest;
+            line.indent += open.width;
         }
         if first {
             for open in &mut self.containers {

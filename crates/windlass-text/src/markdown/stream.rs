@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::MarkdownOptions;
-use super::chunk::{code_line, highlighter_of, push_code, render_chunk};
+use super::chunk::render_chunk;
 use super::classify::{
     FenceMark, ItemMark, ends_html, html_start, indent_of, is_heading, is_quote, is_rule,
 };
+use super::code::{code_line, highlighter_of, push_code};
 use super::links::LinkTargets;
 use crate::highlight::Highlighter;
 use crate::line::StyledLine;
@@ -67,6 +68,8 @@ struct OpenItem {
     number: Option<u64>,
     /// The blank lines after its last line.
     blanks: usize,
+    /// The blanks that are added to its lines, because a nested list has less indentation than it needs.
+    shift: usize,
     fence: Option<FenceMark>,
 }
 
@@ -214,9 +217,9 @@ impl MarkdownStream {
             OpenBlock::None => {}
             OpenBlock::Item(item) => {
                 if item.accepts(line) {
-                    for _ in 0..std::mem::take(&mut item.blanks) {
-                        self.block.push('\n');
-                    }
+                    let blanks = std::mem::take(&mut item.blanks);
+                    self.block.extend(std::iter::repeat_n('\n', blanks));
+                    self.block.extend(std::iter::repeat_n(' ', item.shift));
                     return self.append(line);
                 }
                 let next = item.next_number(line);
@@ -275,6 +278,7 @@ impl MarkdownStream {
                 mark,
                 number: number.or(mark.number),
                 blanks: 0,
+                shift: 0,
                 fence: None,
             })
         } else if is_quote(line) {
@@ -350,7 +354,18 @@ impl OpenItem {
     /// Whether a line belongs to the item.
     fn accepts(&mut self, line: &str) -> bool {
         let indent = indent_of(line);
-        if indent >= self.mark.content {
+        let next = ItemMark::parse(line);
+        // Models often indent lists below numbered items by two columns, which is one too few.
+        let nested = self.number.is_some()
+            && self.shift == 0
+            && self.fence.is_none()
+            && (2..self.mark.content).contains(&indent)
+            && next.is_some_and(|next| next.number.is_none())
+            && !is_rule(line);
+        if nested {
+            self.shift = self.mark.content - indent;
+        }
+        if indent >= 2 && indent + self.shift >= self.mark.content {
             match &self.fence {
                 Some(fence) if fence.is_closed_by(line) => self.fence = None,
                 Some(_) => {}
@@ -366,7 +381,7 @@ impl OpenItem {
             || FenceMark::opening(line).is_some()
             || is_heading(line)
             || html_start(line).is_some()
-            || ItemMark::parse(line).is_some()
+            || next.is_some()
             || ItemMark::footnote(line).is_some();
         !ends
     }

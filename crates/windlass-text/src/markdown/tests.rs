@@ -57,6 +57,10 @@ fn lists_and_quotes_are_aligned() {
         "- a\n\n  more\n\n      code\n- b\n\nend",
         "• a\n\n  more\n\n      code\n• b\n\nend",
     );
+    check(
+        "1. a\n  - b\n    - c\n\n  - d\n2. e",
+        "1. a\n   • b\n     • c\n\n   • d\n2. e",
+    );
     check("- [x] done\n- [ ] open", "☑ done\n☐ open");
     check("- a\nlazy\n- b", "• a\n  lazy\n• b");
     check("-\n- b", "•\n• b");
@@ -286,6 +290,19 @@ proptest! {
         let whole = streamed(&markdown, &options, &[]);
         prop_assert_eq!(streamed(&markdown, &options, &ends), whole.clone());
         prop_assert_eq!(render(&markdown, &options), whole);
+    }
+
+    #[test]
+    fn the_tail_completes_the_returned_lines(markdown in documents(), end in 0_usize..400) {
+        let options = MarkdownOptions::with_width(40);
+        let start = &markdown[..markdown.floor_char_boundary(end)];
+        let mut stream = MarkdownStream::new(options.clone());
+        let mut lines = stream.push(start);
+        lines.append(&mut stream.tail());
+        // The tail hides a line that may become the end of a code block.
+        if !start.trim_end().ends_with('`') {
+            prop_assert_eq!(lines, streamed(start, &options, &[]));
+        }
     }
 
     #[test]
