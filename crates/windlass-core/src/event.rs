@@ -568,8 +568,8 @@ impl EventKind {
         Self::VARIANTS.contains(&name) && name != UNKNOWN
     }
 
-    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a cleared conversation, a failover
-    /// or a warning.
+    /// Whether the event may occur outside of any run: an undo, the landing of a kept run, a cleared conversation, a note of
+    /// the user, a failover or a warning.
     #[must_use]
     pub fn happens_between_runs(&self) -> bool {
         matches!(
@@ -580,6 +580,7 @@ impl EventKind {
                 | Self::Landed { .. }
                 | Self::FailedOver { .. }
                 | Self::Cleared {}
+                | Self::Noted { .. }
                 | Self::Warned { .. }
         )
     }

@@ -555,6 +555,17 @@ impl Session {
         Ok(seq)
     }
 
+    /// Adds a line to the session's notes, which the model reads and writes with its tool. Fails while a run is in progress.
+    /// Returns the number of the event.
+    pub async fn add_note(&self, line: &str) -> Result<u64, EngineError> {
+        let mut text = self.with_history(|history| history.notes().trim_end().to_owned());
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(line.trim());
+        self.write_alone(None, EventKind::Noted { text }).await
+    }
+
     /// Writes one durable event while no run is in progress.
     async fn write_alone(&self, run: Option<RunId>, kind: EventKind) -> Result<u64, EngineError> {
         let _alone = self.alone()?;

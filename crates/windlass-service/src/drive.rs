@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use windlass::core::ask::{About, Answer, Ask};
+use windlass::core::context::CompactionMode;
 use windlass::core::event::EventKind;
 use windlass::core::flags::SavedFlags;
 use windlass::core::id::{AskId, RunId, SessionId};
@@ -248,6 +249,44 @@ impl Service {
                 Ok(false)
             }
         }
+    }
+
+    /// Compacts the conversation of a session. Returns its size in bytes before and after.
+    pub(crate) async fn compact(
+        &self,
+        host: &Arc<SessionHost>,
+        token: Option<String>,
+    ) -> Result<(usize, usize), Problem> {
+        if !self.0.scheduler.take_for(&host.id)? {
+            return Err(Problem::new(
+                ProblemCode::Conflict,
+                "a run is in progress in this session",
+            )
+            .hint("wait for its end, or cancel it"));
+        }
+        let sizes = self.compact_in_slot(host, token).await;
+        self.end_session(&host.id, Ok(())).await;
+        sizes
+    }
+
+    async fn compact_in_slot(
+        &self,
+        host: &Arc<SessionHost>,
+        token: Option<String>,
+    ) -> Result<(usize, usize), Problem> {
+        let overview = self.overview(&host.id, None).await?;
+        let opening = resumed_options(&overview, &host.workspace, token)?;
+        let opened = self.open_for_runs(host, opening).await?;
+        let session = opened.live.session.clone();
+        let size = || session.with_history(windlass::core::history::History::held);
+        let before = size();
+        let budget = opened.options.budget;
+        let done = session.compact(CompactionMode::Summary, budget).await;
+        let after = size();
+        host.events.ring.touch();
+        self.close_after_runs(host, opened).await;
+        done?;
+        Ok((before, after))
     }
 
     /// Does work in a slot that is taken already. Returns `None` if the run paused.

@@ -280,6 +280,15 @@ impl SessionHost {
         .await
     }
 
+    /// Adds a line to the notes of the session.
+    pub(crate) async fn add_note(&self, service: &Service, line: &str) -> Result<(), Problem> {
+        self.between_runs(service, |session| async move {
+            session.add_note(line).await?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Removes a prompt that cannot run from the queue, and says why in the log.
     pub(crate) async fn refuse_prompt(
         &self,

@@ -13,7 +13,7 @@ use windlass::core::budget::{Budget, Spent};
 use windlass::core::event::{DeltaOf, Event, EventKind};
 use windlass::core::id::{RunId, SessionId};
 use windlass::core::message::{Message, Origin, Role};
-use windlass::core::terms::Terms;
+use windlass::core::terms::{MeteringKind, Terms};
 use windlass::transcript::{LineBlock, Severity, Transcript, Visibility, first_line};
 use windlass_text::{StyledLine, TextStyle, Tone, sanitize};
 
@@ -246,6 +246,33 @@ impl Conversation {
         self.show(event);
     }
 
+    /// The terms of a run in one line; the status line has them, too.
+    fn terms(&mut self, event: &Event, terms: &Terms, name: Option<&str>) {
+        let line = self.transcript.line(event);
+        if line.visibility < Visibility::Live {
+            return;
+        }
+        let mut words = vec![
+            format!("sandbox {}", terms.tier.word()),
+            format!("network {}", terms.network),
+        ];
+        match terms.metering {
+            MeteringKind::Wire => {}
+            MeteringKind::Reported => words.push("spending as the agent reports it".to_owned()),
+            MeteringKind::None => words.push("spending not metered".to_owned()),
+        }
+        words.push(match name {
+            Some(name) => format!("on the copy {name}"),
+            None => "in place".to_owned(),
+        });
+        if !terms.not_held.is_empty() {
+            words.push(format!("not held: {}", terms.not_held.join("; ")));
+        }
+        let text = sanitize::one_line(&words.join(" · ")).into_owned();
+        let line = StyledLine::of(format!(" · {text}"), Tone::Muted).with_indent(3);
+        self.finish(event.order.seq(), BlockKind::Note, vec![line]);
+    }
+
     fn delta(&mut self, event: &Event, of: &DeltaOf, text: &str) {
         match of {
             DeltaOf::Text => {
@@ -386,6 +413,9 @@ impl Conversation {
         match &event.kind {
             EventKind::RunStarted { prompt, .. } => self.prompt(event, prompt),
             EventKind::Said { message, .. } => self.said(event, message),
+            EventKind::TransactionOpened { terms, name } => {
+                self.terms(event, terms, name.as_deref());
+            }
             EventKind::CallStarted { call, .. } => {
                 let title = self.calls.start(call, event.at.as_millis(), &self.workspace);
                 self.set_activity(event, Activity::Calling(title));

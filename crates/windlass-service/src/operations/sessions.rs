@@ -26,6 +26,8 @@ use crate::access::Scope;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::RunRequest;
 
+/// Maximum length of a note in bytes.
+const MAX_NOTE: usize = 16 << 10;
 /// The default and maximum number of sessions of a page.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 500;
@@ -68,6 +70,20 @@ pub(super) fn operations() -> Vec<Operation> {
             Scope::Run,
             "Start the conversation anew; earlier events stay in the log",
             clear,
+        ),
+        Operation::new(
+            "sessions.compact",
+            (Method::Post, "/v1/sessions/{session}/compact", 200),
+            Scope::Run,
+            "Replace the older messages of the conversation with a summary; the log keeps them",
+            compact,
+        ),
+        Operation::new(
+            "notes.add",
+            (Method::Post, "/v1/sessions/{session}/notes", 200),
+            Scope::Run,
+            "Add a line to the notes of the session, which the model reads",
+            add_note,
         ),
         Operation::new(
             "sessions.fork",
@@ -436,6 +452,50 @@ async fn clear(call: Call, params: SessionParams) -> Result<Json<Done>, Problem>
     let host = call.service.host(&call.caller, &params.session).await?;
     refuse_if_interrupted(&call, "read the last events of the session")?;
     host.clear_conversation(&call.service).await?;
+    Ok(Json(Done {}))
+}
+
+/// The result of a compaction.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Compacted {
+    /// False if the conversation is too short to compact.
+    pub compacted: bool,
+    /// The size of the conversation in bytes.
+    pub before: usize,
+    pub after: usize,
+}
+
+async fn compact(call: Call, params: SessionParams) -> Result<Json<Compacted>, Problem> {
+    let host = call.service.host(&call.caller, &params.session).await?;
+    refuse_if_interrupted(&call, "read the last events of the session")?;
+    call.service.accept_work()?;
+    let token = call.caller.token.clone();
+    let (before, after) = call.service.compact(&host, token).await?;
+    Ok(Json(Compacted {
+        compacted: after < before,
+        before,
+        after,
+    }))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoteParams {
+    session: SessionId,
+    /// The line.
+    text: String,
+}
+
+async fn add_note(call: Call, params: NoteParams) -> Result<Json<Done>, Problem> {
+    let host = call.service.host(&call.caller, &params.session).await?;
+    refuse_if_interrupted(&call, "read the last events of the session")?;
+    let text = params.text.trim();
+    if text.is_empty() || text.len() > MAX_NOTE {
+        return Err(Problem::invalid(format!(
+            "a note has between 1 and {MAX_NOTE} bytes"
+        )));
+    }
+    host.add_note(&call.service, text).await?;
     Ok(Json(Done {}))
 }
 

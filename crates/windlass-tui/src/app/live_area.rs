@@ -128,7 +128,7 @@ impl App {
         let queue = queue_rows(&self.conversation, columns);
         let checks = &self.conversation.checks;
         let judging = runs && !checks.rows.is_empty();
-        let below = 1 + usize::from(self.notice.is_some()) + usize::from(mode.is_some());
+        let below = 2 + usize::from(self.notice.is_some()) + usize::from(mode.is_some());
         let fixed = input.rows.len() + queue.len() + below + 1 + usize::from(judging);
         let free = height.saturating_sub(fixed + 1);
         let limit = (height / 3).clamp(*OPEN_ROWS.start(), *OPEN_ROWS.end()).min(free);
@@ -137,6 +137,8 @@ impl App {
             rows.push(truncate(&checks.line(), columns));
         }
         rows.extend(queue);
+        // Space between the conversation and the composer.
+        rows.push(StyledLine::default());
         rows.push(StyledLine::of("─".repeat(columns), Tone::Line));
         let cursor = input
             .cursor

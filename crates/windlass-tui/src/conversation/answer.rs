@@ -1,7 +1,7 @@
 //! The answer of the model while it streams. Complete blocks are finished at once; the open block is rendered when it is
 //! shown.
 
-use windlass_text::StyledLine;
+use windlass_text::{StyledLine, Tone};
 use windlass_text::markdown::{MarkdownOptions, MarkdownStream};
 
 /// A streamed answer.
@@ -42,12 +42,12 @@ impl AnswerStream {
             return Vec::new();
         }
         self.shown.push_str(text);
-        self.markdown.push(text)
+        indented(self.markdown.push(text))
     }
 
     /// The lines of the open block.
     pub(super) fn tail(&self) -> Vec<StyledLine> {
-        self.markdown.tail()
+        indented(self.markdown.tail())
     }
 
     /// Ends the answer, whose complete text is known unless the run ended before. Returns the lines that were not finished
@@ -57,7 +57,7 @@ impl AnswerStream {
         let shown = std::mem::take(&mut self.shown);
         self.paused = false;
         let Some(text) = text else {
-            return markdown.finish();
+            return indented(markdown.finish());
         };
         let mut lines = match text.strip_prefix(shown.as_str()) {
             Some(rest) => markdown.push(rest),
@@ -70,8 +70,21 @@ impl AnswerStream {
             }
         };
         lines.extend(markdown.finish());
-        lines
+        indented(lines)
     }
+}
+
+/// Lines that begin in the same column as those of calls.
+fn indented(lines: Vec<StyledLine>) -> Vec<StyledLine> {
+    let indent = |line: StyledLine| {
+        if line.is_empty() {
+            return line;
+        }
+        let mut indented = StyledLine::of(" ", Tone::Text).with_indent(line.indent + 1);
+        indented.extend(&line);
+        indented
+    };
+    lines.into_iter().map(indent).collect()
 }
 
 /// Lines are not wrapped: the terminal or the pane does that.

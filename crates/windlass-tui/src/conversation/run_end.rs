@@ -68,7 +68,11 @@ pub(super) fn lines(
     );
     let (title, tone) = match (&landed, completed) {
         (Some(landed), _) => (landed.title(), Tone::Ok),
-        (None, true) => ("Done".to_owned(), Tone::Ok),
+        (None, true) if summary.files.is_empty() => ("Done".to_owned(), Tone::Ok),
+        (None, true) => {
+            let files = counted(summary.files.len(), "file");
+            (format!("Changed {files}"), Tone::Ok)
+        }
         (None, false) => (capitalized(&word), Tone::Bad),
     };
     let cost = match summary.totals.unpriced {
@@ -85,7 +89,11 @@ pub(super) fn lines(
     let mut line = StyledLine::of(format!(" {title}"), TextStyle::from(tone).bold())
         .with(sanitize::one_line(&facts), Tone::Muted)
         .with_indent(3);
-    if landed.as_ref().is_some_and(|landed| landed.patch.is_none()) && !summary.files.is_empty() {
+    let in_tree = match &landed {
+        Some(landed) => landed.patch.is_none(),
+        None => summary.transaction.is_none(),
+    };
+    if in_tree && !summary.files.is_empty() {
         line = line.with(" · undo with /undo", Tone::Muted);
     }
     let mut lines = vec![line];
