@@ -37,15 +37,20 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode, CommandError> {
         (url, session) => (url.clone(), session.clone()),
     };
     let settings = process::load_settings(None)?;
-    block_on(async {
-        let client = connect(&settings, url.as_deref(), args.token_file.as_deref())?;
-        let id = match session {
+    let client = connect(&settings, url.as_deref(), args.token_file.as_deref())?;
+    let id = block_on(async {
+        Ok(match session {
             Some(session) => session_id(&session)?,
             None => client.newest().await?.ok_or_else(|| {
                 CommandError::usage("the server has no sessions")
                     .hint("`windlass run --server URL PROMPT` starts one")
             })?,
-        };
+        })
+    })?;
+    if super::interface::is_available(&args.output) {
+        return super::interface::attach(&settings, client, id);
+    }
+    block_on(async {
         let state = client.session(&id).await?;
         let mut remote = RemoteRun::new(client, id, &settings, &args.output, false)?;
         let end = remote.attach(&state).await?;

@@ -140,6 +140,9 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
     } else {
         crate::prompt_text::prompt_text(&typed)?
     };
+    if is_chat && interface::is_available(&args.output) && args.last.is_none() && !args.summary {
+        return resume_in_interface(args, &id, &overview);
+    }
     let mut input = TerminalInput::default();
     let copy_has_asks =
         !overview.asks.is_empty() && overview.open.as_ref().is_some_and(|open| open.copy == kept);
@@ -196,6 +199,29 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, CommandError> {
         _ => Some(model::prompt(words, &ready.root, &ready.settings.notices)?),
     };
     block_on(run_queue(ready, request, &args.output, compaction, prompt))
+}
+
+/// Opens the interface on a session, with the model and the checks of its last run.
+fn resume_in_interface(
+    args: &ResumeArgs,
+    id: &SessionId,
+    overview: &SessionOverview,
+) -> Result<ExitCode, CommandError> {
+    let mut saved = overview.flags.clone();
+    RunFlags::unset(&mut saved, &args.unset)?;
+    let agent = over(&RunFlags::load_model(&saved), &args.agent)?;
+    let contract = over(&RunFlags::load_contract(&saved), &args.contract)?;
+    let isolation = match (args.isolated, args.in_place) {
+        (true, _) => Isolation::Isolated,
+        (false, true) => Isolation::InPlace,
+        (false, false) => overview.isolation,
+    };
+    interface::run(interface::InterfaceRequest {
+        flags: flags(&agent, &args.limits, &contract),
+        session: SessionChoice::Existing(id.clone()),
+        isolation: Some(isolation),
+        first_prompt: None,
+    })
 }
 
 /// Resumes a run that was paused, with the flags it was started with.

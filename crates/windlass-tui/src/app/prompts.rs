@@ -49,10 +49,13 @@ impl App {
             }
             SubmissionKind::Note(text) => {
                 let text = text.clone();
-                self.add_note(&text);
+                // `#412` opens the event with this number.
+                match text.trim().parse::<u64>() {
+                    Ok(_) => self.command("event", text.trim()),
+                    Err(_) => self.add_note(&text),
+                }
             }
             SubmissionKind::Prompt => {
-                // `#412` opens the event with this number.
                 self.send(submission);
             }
         }
