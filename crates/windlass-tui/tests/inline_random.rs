@@ -70,7 +70,6 @@ fn run(start: (usize, usize), steps: Vec<Step>) -> EmulatedScreen {
                 (prompt, above, below) = (new_prompt, new_above, new_below);
             }
         }
-        emulated.screen.settle();
         let live = live(&emulated, &prompt, &above, below);
         emulated.draw(live.clone());
         if emulated.out_of_reach {

@@ -245,7 +245,7 @@ impl<W: Write> InlineScreen<W> {
     }
 
     /// Allows draws again. Call it, and draw, when the time in
-    /// `TerminalCapabilities::resize_pause` has passed since the last resize.
+    /// [`resize_pause`](super::TerminalCapabilities::resize_pause) has passed since the last resize.
     pub fn settle(&mut self) {
         self.settling = false;
     }

@@ -78,8 +78,9 @@ impl EmulatedScreen {
         self.screen.commit([line(text)]).unwrap();
     }
 
-    /// Draws, checks the bytes of the update, shows it to the emulator, and returns the number of bytes.
+    /// Draws after a resize is complete, checks the bytes of the update, shows it to the emulator, and returns the number of bytes.
     pub(crate) fn draw(&mut self, live: LiveArea) -> usize {
+        self.screen.settle();
         self.screen.draw(&live).unwrap();
         self.live = live;
         let update = String::from_utf8(std::mem::take(self.screen.output())).unwrap();
@@ -93,12 +94,6 @@ impl EmulatedScreen {
 
     pub(crate) fn composer(&self, prompt: &str) -> LiveArea {
         composer(self.screen.live_columns(), prompt)
-    }
-
-    /// Draws the composer with this prompt; a resize is complete.
-    pub(crate) fn draw_composer(&mut self, prompt: &str) -> usize {
-        self.screen.settle();
-        self.draw(self.composer(prompt))
     }
 
     /// The terminal changes its size first; the renderer learns of it afterwards.
