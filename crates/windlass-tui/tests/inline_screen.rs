@@ -5,14 +5,18 @@
 mod support;
 
 use support::{EmulatedScreen, line};
-use windlass_tui::terminal::LiveArea;
+use windlass_tui::terminal::{InlineScreen, LiveArea, RowReflow, ScreenSize};
+
+fn draw_composer(emulated: &mut EmulatedScreen, prompt: &str) -> usize {
+    emulated.draw(emulated.composer(prompt))
+}
 
 fn with_thirty_lines() -> EmulatedScreen {
     let mut emulated = EmulatedScreen::new(80, 24);
     for number in 0..30 {
         let long = "and a longer tail that the terminal has to wrap ".repeat(number % 4);
         emulated.commit(format!("line {number} {long}").trim_end());
-        emulated.draw_composer("hello");
+        draw_composer(&mut emulated, "hello");
     }
     emulated.check("thirty lines");
     emulated
@@ -23,7 +27,7 @@ fn six_resizes_leave_one_composer() {
     let mut emulated = with_thirty_lines();
     for (columns, rows) in [(40, 24), (120, 24), (20, 24), (100, 12), (60, 40), (80, 24)] {
         emulated.resize(columns, rows);
-        emulated.draw_composer("hello");
+        draw_composer(&mut emulated, "hello");
         emulated.check(&format!("{columns}x{rows}"));
     }
     assert_eq!(emulated.screen.leftover_rows(), 0);
@@ -46,7 +50,7 @@ fn a_drag_of_sixty_steps_leaves_one_composer() {
         emulated.screen.draw(&live).unwrap();
         assert!(emulated.screen.output().is_empty(), "drawn during a drag");
         if step % 15 == 14 {
-            emulated.draw_composer("hello");
+            draw_composer(&mut emulated, "hello");
             emulated.check(&format!("{columns}x{rows}"));
         }
     }
@@ -63,7 +67,7 @@ fn sixty_separate_resizes_leave_one_composer() {
     };
     for (columns, rows) in sixty_sizes() {
         emulated.resize(columns, rows);
-        emulated.draw_composer("hello");
+        draw_composer(&mut emulated, "hello");
         assert_eq!(filled(emulated.lines()), filled(emulated.expected()));
     }
 }
@@ -75,7 +79,7 @@ fn several_resizes_between_draws_leave_one_composer() {
         for columns in steps {
             emulated.resize(columns, 24);
         }
-        emulated.draw_composer("hello");
+        draw_composer(&mut emulated, "hello");
         emulated.check(&format!("{steps:?}"));
     }
 }
@@ -87,33 +91,32 @@ fn commits_during_a_drag_keep_their_text() {
         let columns = 30 + (step * 37) % 90;
         emulated.resize(columns, 24);
         emulated.commit(&format!("step {step} {}", "word ".repeat(step).trim_end()));
-        emulated.draw_composer("hello");
+        draw_composer(&mut emulated, "hello");
         emulated.check(&format!("{step}: {columns}"));
     }
 }
 
 #[test]
-fn rows_in_the_scrollback_are_erased_when_the_screen_grows_again() {
+fn rows_above_a_tiny_screen_stay_in_the_scrollback() {
     let mut emulated = with_thirty_lines();
-    emulated.resize(10, 3);
-    emulated.draw_composer("hello");
+    for (columns, rows) in [(10, 3), (80, 24)] {
+        emulated.resize(columns, rows);
+        draw_composer(&mut emulated, "hello");
+        emulated.check_despite_rows_out_of_reach(&format!("{columns}x{rows}"));
+    }
     assert!(emulated.screen.leftover_rows() > 0);
-    emulated.resize(80, 24);
-    emulated.draw_composer("hello");
-    emulated.check("large again");
-    assert_eq!(emulated.screen.leftover_rows(), 0);
 }
 
 #[test]
 fn nothing_is_written_if_nothing_changed() {
     let mut emulated = with_thirty_lines();
-    assert_eq!(emulated.draw_composer("hello"), 0);
+    assert_eq!(draw_composer(&mut emulated, "hello"), 0);
     emulated.resize(80, 24);
-    assert_eq!(emulated.draw_composer("hello"), 0);
-    let typed = emulated.draw_composer("hello!");
+    assert_eq!(draw_composer(&mut emulated, "hello"), 0);
+    let typed = draw_composer(&mut emulated, "hello!");
     assert!(typed <= "\x1b[?2026h!\x1b[?2026l".len(), "{typed}");
     emulated.check("typed");
-    let deleted = emulated.draw_composer("hell");
+    let deleted = draw_composer(&mut emulated, "hell");
     assert!(deleted < 40, "{deleted}");
     emulated.check("deleted");
 }
@@ -128,7 +131,7 @@ fn a_live_area_taller_than_the_screen_shows_its_end() {
         emulated.draw(LiveArea { rows, cursor });
         emulated.check(&format!("{cursor:?}"));
     }
-    emulated.draw_composer("small");
+    draw_composer(&mut emulated, "small");
     emulated.check("small");
 }
 
@@ -159,7 +162,7 @@ fn one_column_and_one_row_are_enough() {
     });
     assert_eq!(emulated.lines(), ["abc", "", ">"]);
     emulated.resize(20, 4);
-    emulated.draw_composer("x");
+    draw_composer(&mut emulated, "x");
     emulated.check("larger");
 }
 
@@ -183,11 +186,11 @@ fn clearing_removes_the_live_area_and_shows_the_cursor() {
     // Another program writes, and the screen continues below it.
     emulated.terminal.feed("from another program\r\n");
     emulated.committed.push("from another program".to_owned());
-    emulated.draw_composer("back");
+    draw_composer(&mut emulated, "back");
     emulated.check("after another program");
     emulated.screen.reprint([line("again")]).unwrap();
     emulated.committed.push("again".to_owned());
-    emulated.draw_composer("back");
+    draw_composer(&mut emulated, "back");
     emulated.check("reprinted");
 }
 
@@ -204,7 +207,7 @@ fn a_long_answer_costs_at_most_three_times_its_text() {
             number += 1;
             emulated.screen.commit([support::line(line)]).unwrap();
         }
-        emulated.draw_composer(&format!("frame {frame}"));
+        draw_composer(&mut emulated, &format!("frame {frame}"));
     }
     assert!(text > 1_800_000);
     assert!(
@@ -217,7 +220,7 @@ fn a_long_answer_costs_at_most_three_times_its_text() {
 #[test]
 fn a_large_commit_is_written_before_the_next_draw() {
     let mut emulated = EmulatedScreen::new(80, 24);
-    emulated.draw_composer("hello");
+    draw_composer(&mut emulated, "hello");
     let lines = (0..30).map(|_| line("x".repeat(100_000)));
     emulated.screen.commit(lines).unwrap();
     assert!(emulated.screen.output().len() > 1 << 20);
@@ -235,4 +238,29 @@ fn control_characters_do_not_reach_the_terminal() {
         cursor: None,
     });
     assert_eq!(emulated.lines(), ["a[2J3Jbc", "a[2J3Jbc"]);
+}
+
+/// A terminal that cuts rows instead of wrapping them again, such as xterm.
+#[test]
+fn a_terminal_that_cuts_rows_keeps_the_finished_lines() {
+    let mut terminal = vt100::Parser::new(24, 120, 0);
+    let size = ScreenSize::new(120, 24);
+    let mut screen = InlineScreen::new(Vec::new(), size, support::options(RowReflow::NoRow));
+    screen
+        .commit((0..10).map(|number| line(format!("line {number}"))))
+        .unwrap();
+    for columns in (20..=120).rev().step_by(3).chain((20..=120).step_by(7)) {
+        terminal.screen_mut().set_size(24, columns);
+        screen.resize(ScreenSize::new(columns.into(), 24));
+        screen.settle();
+        screen
+            .draw(&support::composer(screen.live_columns(), "hello"))
+            .unwrap();
+        terminal.process(&std::mem::take(screen.output()));
+        let shown = terminal.screen().contents();
+        let rows: Vec<&str> = shown.lines().filter(|row| !row.is_empty()).collect();
+        let expected: Vec<String> = (0..10).map(|number| format!("line {number}")).collect();
+        assert_eq!(rows[..10], expected, "{columns}");
+        assert!(rows[10].starts_with('─') && rows[11] == "> hello" && rows.len() == 13);
+    }
 }

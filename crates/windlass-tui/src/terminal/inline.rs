@@ -43,8 +43,6 @@ use super::{RowReflow, ScreenSize};
 
 /// Committed bytes that wait for the next draw. More are written at once.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
-/// Old rows that are remembered after a resize moved them into the scrollback.
-const MAX_HIDDEN_ROWS: usize = 256;
 
 /// Appends a line with escape sequences for its styles. It ends with the default style, and without a line break.
 pub type EncodeLine = Box<dyn Fn(&StyledLine, &mut String) + Send + Sync>;
@@ -123,9 +121,7 @@ pub struct InlineScreen<W: Write> {
     /// The number of empty rows below the live area. It is an estimate, because the position of the first row is unknown:
     /// the greatest possible number, for terminals that count these rows as lines.
     below: usize,
-    /// Rows of earlier live areas that a resize moved into the scrollback. A larger screen may show them again.
-    hidden: Vec<StyledLine>,
-    /// Hidden rows that are followed by finished lines and stay in the scrollback.
+    /// Rows of earlier live areas in the scrollback.
     leftover: usize,
 }
 
@@ -144,7 +140,6 @@ impl<W: Write> InlineScreen<W> {
             repaint: true,
             resized: false,
             settling: false,
-            hidden: Vec::new(),
             leftover: 0,
         }
     }
@@ -165,7 +160,7 @@ impl<W: Write> InlineScreen<W> {
     /// the live area, wrapped for the new width, has more rows above its cursor than the new screen.
     #[must_use]
     pub fn leftover_rows(&self) -> usize {
-        self.leftover + self.hidden.len()
+        self.leftover
     }
 
     /// The number of empty rows between the finished lines and the live area, after a resize made it shorter.
@@ -250,7 +245,7 @@ impl<W: Write> InlineScreen<W> {
     }
 
     /// Allows draws again. Call it, and draw, when the time in
-    /// `TerminalCapabilities::resize_pause` has passed since the last resize.
+    /// [`resize_pause`](super::TerminalCapabilities::resize_pause) has passed since the last resize.
     pub fn settle(&mut self) {
         self.settling = false;
     }
@@ -328,26 +323,27 @@ impl<W: Write> InlineScreen<W> {
         wanted.min(self.size.rows.saturating_sub(rows))
     }
 
-    fn rewind(&mut self) -> Rewind {
+    fn rewind(&self) -> Rewind {
         if self.resized {
-            return self.rewind_after_resize();
+            let cursor = (self.drawn.row, self.drawn.column);
+            return find_rows(&self.drawn.rows, cursor, self.size, self.options.reflow);
         }
         Rewind {
             rows_up: self.drawn.row,
             height: self.drawn.rows.len(),
+            out_of_reach: 0,
             joins_scrollback: false,
         }
     }
 
     fn write_all_rows(&mut self, frame: &mut FrameBytes, rewind: &Rewind, next: &DrawnArea) {
+        self.leftover += rewind.out_of_reach;
         frame.move_to_start(rewind.rows_up);
         frame.erase_below();
         if rewind.joins_scrollback {
             frame.lines("\r\n");
         }
         if !self.queued.is_empty() {
-            self.leftover += self.hidden.len();
-            self.hidden.clear();
             frame.lines(&self.queued);
             self.queued = String::new();
             self.queued_rows = 0;
@@ -386,18 +382,5 @@ impl<W: Write> InlineScreen<W> {
         if next.rows.len() < old.len() {
             frame.erase_from(next.rows.len());
         }
-    }
-
-    /// Finds the first row of the live area on the resized screen, and remembers the rows above the screen.
-    fn rewind_after_resize(&mut self) -> Rewind {
-        let cursor = (self.hidden.len() + self.drawn.row, self.drawn.column);
-        let mut rows = std::mem::take(&mut self.hidden);
-        rows.extend(self.drawn.rows.iter().cloned());
-        let (rewind, mut hidden) = find_rows(&rows, cursor, self.size, self.options.reflow);
-        let excess = hidden.len().saturating_sub(MAX_HIDDEN_ROWS);
-        hidden.drain(..excess);
-        self.leftover += excess;
-        self.hidden = hidden;
-        rewind
     }
 }

@@ -1,10 +1,11 @@
 //! The number of terminal rows that rows of the live area fill after the terminal wrapped them for another width.
+//!
+//! Where terminals differ, the smaller number is chosen: the renderer then leaves a row of an old live area on the
+//! screen. With a number that is too great it would erase finished lines.
 
-use std::cmp::Ordering;
+use windlass_text::StyledLine;
 
-use windlass_text::{StyledLine, Tone};
-
-use super::row::{symbol_widths, symbols};
+use super::row::least_symbol_widths;
 use super::{RowReflow, ScreenSize};
 
 /// One row of the live area as the renderer wrote it, and the terminal rows it fills now.
@@ -33,7 +34,7 @@ pub(crate) fn wrapped_height(
     }
     let (mut rows, mut used, mut before) = (1, 0, 0);
     let mut cursor_row = None;
-    for width in symbol_widths(row).filter(|width| *width > 0) {
+    for width in least_symbol_widths(row).filter(|width| *width > 0) {
         let width = width.min(columns);
         if used + width > columns {
             rows += 1;
@@ -51,83 +52,53 @@ pub(crate) fn wrapped_height(
     }
 }
 
-/// The part of a row that fills the first `rows` terminal rows, followed by the blank with which the renderer ends it.
-pub(crate) fn first_rows(row: &StyledLine, columns: usize, rows: usize) -> StyledLine {
-    let mut text = String::new();
-    let (mut row_number, mut used) = (1, 0);
-    for (symbol, width) in row.spans.iter().flat_map(|span| symbols(&span.text)) {
-        let width = width.min(columns);
-        if used + width > columns {
-            row_number += 1;
-            used = 0;
-        }
-        if row_number > rows {
-            break;
-        }
-        used += width;
-        text.push_str(symbol);
-    }
-    text.push(' ');
-    StyledLine::of(text, Tone::Text)
-}
-
 /// The place where a repaint begins.
 pub(crate) struct Rewind {
     /// The distance from the cursor.
     pub rows_up: usize,
     /// The number of terminal rows from there to the end of the old live area.
     pub height: usize,
+    /// The number of terminal rows that the resize certainly moved above the screen: a screen has no more rows above
+    /// the cursor than it is high.
+    pub out_of_reach: usize,
     /// Whether the first row of the screen continues a line of the scrollback, so that text in it would be joined to
     /// that line.
     pub joins_scrollback: bool,
 }
 
-/// Finds the first of these rows after a resize. Rows that are certainly above the screen are returned, too: a screen
-/// has no more rows above the cursor than it is high. `cursor` is the index of a row and a column.
+/// Finds the first of these rows after a resize. `cursor` is the index of a row and a column. Rows above the screen are
+/// given up: a larger screen may show them again, but then it is unknown how the terminal wrapped them meanwhile.
 pub(crate) fn find_rows(
     rows: &[StyledLine],
     cursor: (usize, usize),
     size: ScreenSize,
     reflow: RowReflow,
-) -> (Rewind, Vec<StyledLine>) {
-    let (mut above, mut below) = (Vec::new(), 0);
+) -> Rewind {
+    // The first terminal row of each row, counted from the first one of all.
+    let (mut firsts, mut next, mut cursor_row) = (Vec::with_capacity(rows.len()), 0, 0);
     for (at, row) in rows.iter().enumerate() {
         let column = (at == cursor.0).then_some(cursor.1);
         let height = wrapped_height(row, size.columns, column, reflow);
-        match at.cmp(&cursor.0) {
-            Ordering::Less => above.push((row, height.rows)),
-            Ordering::Equal => {
-                above.push((row, height.cursor));
-                below += height.rows - height.cursor;
-            }
-            Ordering::Greater => below += height.rows,
+        firsts.push(next);
+        if column.is_some() {
+            cursor_row = next + height.cursor;
         }
+        next += height.rows;
     }
-    let total: usize = above.iter().map(|(_, height)| height).sum();
-    let rows_up = total.min(size.rows - 1);
-    let (mut unreachable, mut hidden) = (total - rows_up, Vec::new());
-    let mut joins_scrollback = false;
-    for (row, height) in above {
-        if unreachable == 0 {
-            break;
-        }
-        joins_scrollback = height > unreachable;
-        hidden.push(match joins_scrollback {
-            true => first_rows(row, size.columns, unreachable),
-            false => row.clone(),
-        });
-        unreachable = unreachable.saturating_sub(height);
-    }
-    let rewind = Rewind {
+    let rows_up = cursor_row.min(size.rows - 1);
+    let out_of_reach = cursor_row - rows_up;
+    Rewind {
         rows_up,
-        height: rows_up + below,
-        joins_scrollback,
-    };
-    (rewind, hidden)
+        height: next - out_of_reach,
+        out_of_reach,
+        joins_scrollback: !firsts.contains(&out_of_reach),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use windlass_text::Tone;
+
     use super::*;
 
     #[track_caller]
@@ -150,10 +121,22 @@ mod tests {
     }
 
     #[test]
-    fn the_part_in_the_scrollback_ends_with_a_blank() {
-        let row = StyledLine::of("ab漢c", Tone::Text);
-        assert_eq!(first_rows(&row, 3, 1).plain(), "ab ");
-        assert_eq!(first_rows(&row, 3, 2).plain(), "ab漢c ");
+    fn rows_above_the_screen_are_out_of_reach() {
+        let rows = ["abcdef", "ab", "c"].map(|text| StyledLine::of(text, Tone::Text));
+        let find = |columns, height| {
+            let size = ScreenSize::new(columns, height);
+            let found = find_rows(&rows, (2, 1), size, RowReflow::AllRows);
+            (
+                found.rows_up,
+                found.height,
+                found.out_of_reach,
+                found.joins_scrollback,
+            )
+        };
+        assert_eq!(find(9, 9), (2, 3, 0, false));
+        assert_eq!(find(3, 9), (3, 4, 0, false));
+        assert_eq!(find(3, 3), (2, 3, 1, true));
+        assert_eq!(find(3, 2), (1, 2, 2, false));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rows of the live area: fitting them into a width, and finding the part that changed.
 
 use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use windlass_text::{Span, StyledLine, TextStyle, Tone};
 
 /// Iterates over the symbols of a text and their widths in columns.
@@ -10,15 +10,19 @@ pub(crate) fn symbols(text: &str) -> impl Iterator<Item = (&str, usize)> {
         .map(|symbol| (symbol, symbol.width().min(2)))
 }
 
-/// The widths of the symbols of a line.
-pub(crate) fn symbol_widths(line: &StyledLine) -> impl Iterator<Item = usize> {
-    line.spans
-        .iter()
-        .flat_map(|span| symbols(&span.text).map(|(_, width)| width))
+/// The widths of the symbols of a line; for a symbol such as a heart with an emoji selector, the width in terminals
+/// that ignore the selector.
+pub(crate) fn least_symbol_widths(line: &StyledLine) -> impl Iterator<Item = usize> {
+    let all = line.spans.iter().flat_map(|span| symbols(&span.text));
+    all.map(|(symbol, width)| {
+        let first = symbol.chars().next().and_then(UnicodeWidthChar::width);
+        first.unwrap_or(0).min(width)
+    })
 }
 
 pub(crate) fn row_width(line: &StyledLine) -> usize {
-    symbol_widths(line).sum()
+    let all = line.spans.iter().flat_map(|span| symbols(&span.text));
+    all.map(|(_, width)| width).sum()
 }
 
 /// Removes control characters: one of them could move the cursor, and all later moves would be wrong.

@@ -9,6 +9,8 @@ pub(crate) struct EmulatedScreen {
     pub(crate) screen: InlineScreen<Vec<u8>>,
     pub(crate) committed: Vec<String>,
     pub(crate) live: LiveArea,
+    /// Whether a resize moved rows of a live area into the scrollback, where nothing can erase them.
+    pub(crate) out_of_reach: bool,
     /// All bytes of all updates.
     pub(crate) bytes: Vec<u8>,
 }
@@ -66,6 +68,7 @@ impl EmulatedScreen {
             ),
             committed: Vec::new(),
             live: LiveArea::default(),
+            out_of_reach: false,
             bytes: Vec::new(),
         }
     }
@@ -75,12 +78,15 @@ impl EmulatedScreen {
         self.screen.commit([line(text)]).unwrap();
     }
 
-    /// Draws, checks the bytes of the update, shows it to the emulator, and returns the number of bytes.
+    /// Draws after a resize is complete, checks the bytes of the update, shows it to the emulator, and returns the number of bytes.
     pub(crate) fn draw(&mut self, live: LiveArea) -> usize {
+        self.screen.settle();
         self.screen.draw(&live).unwrap();
         self.live = live;
         let update = String::from_utf8(std::mem::take(self.screen.output())).unwrap();
         check_update(&update);
+        self.out_of_reach |= first_move_up(&update) > self.terminal.cursor().row;
+        self.out_of_reach |= self.screen.leftover_rows() > 0;
         self.terminal.feed(&update);
         self.bytes.extend_from_slice(update.as_bytes());
         update.len()
@@ -88,12 +94,6 @@ impl EmulatedScreen {
 
     pub(crate) fn composer(&self, prompt: &str) -> LiveArea {
         composer(self.screen.live_columns(), prompt)
-    }
-
-    /// Draws the composer with this prompt; a resize is complete.
-    pub(crate) fn draw_composer(&mut self, prompt: &str) -> usize {
-        self.screen.settle();
-        self.draw(self.composer(prompt))
     }
 
     /// The terminal changes its size first; the renderer learns of it afterwards.
@@ -139,6 +139,38 @@ impl EmulatedScreen {
     pub(crate) fn check(&self, context: &str) {
         let (shown, expected) = (blankless(&self.lines()), blankless(&self.expected()));
         assert_eq!(shown, expected, "{context}\n{}", self.lines().join("\n"));
+        self.check_cursor(context);
+    }
+
+    /// After rows of a live area went out of reach: all committed lines are there in order, the live area is complete
+    /// at the end, and the cursor is in it. A line may continue a row that is out of reach.
+    #[track_caller]
+    pub(crate) fn check_despite_rows_out_of_reach(&self, context: &str) {
+        let blankless = |lines: &[String]| -> Vec<String> {
+            lines.iter().map(|line| line.replace(' ', "")).collect()
+        };
+        let shown = blankless(&self.lines());
+        let mut rest = shown.iter();
+        for line in blankless(&self.committed) {
+            let found = rest.any(|shown| shown.ends_with(&line));
+            assert!(found, "{line:?} is lost; {context}");
+        }
+        let live = blankless(&self.expected()[self.committed.len()..]);
+        let live: Vec<&String> = live.iter().skip(self.screen.padding()).collect();
+        let end: Vec<&String> = shown.iter().rev().take(live.len()).rev().collect();
+        let same = end
+            .iter()
+            .zip(&live)
+            .all(|(end, live)| end.ends_with(live.as_str()));
+        assert!(
+            same && end.len() == live.len(),
+            "{end:?} {live:?} {context}"
+        );
+        self.check_cursor(context);
+    }
+
+    #[track_caller]
+    fn check_cursor(&self, context: &str) {
         let Some((row, column)) = self.live.cursor else {
             assert!(!self.terminal.cursor().visible, "{context}");
             return;
@@ -172,7 +204,7 @@ fn cut(text: &str, columns: usize) -> String {
 
 /// The lines without blanks where the emulator adds some: before a wide symbol that it wraps.
 fn blankless(lines: &[String]) -> Vec<String> {
-    let wide = |line: &str| line.chars().any(|c| c >= '\u{1100}');
+    let wide = |line: &str| line.chars().any(|c| c >= '\u{3000}');
     lines
         .iter()
         .map(|line| match wide(line) {
@@ -204,6 +236,16 @@ pub(crate) fn check_update(update: &str) {
             _ => false,
         };
         assert!(allowed, "{sequence:?} in {update:?}");
+    }
+}
+
+/// The number of rows of the first move, if it goes up.
+fn first_move_up(update: &str) -> usize {
+    let first = sequences(update).into_iter().nth(1).unwrap_or_default();
+    match first.strip_suffix('A') {
+        Some("") => 1,
+        Some(count) => count.parse().unwrap(),
+        None => 0,
     }
 }
 
