@@ -289,3 +289,7 @@ impl Composer {
 #[cfg(test)]
 #[path = "composer/composer_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "composer/property_tests.rs"]
+mod property_tests;
