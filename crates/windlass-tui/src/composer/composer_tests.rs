@@ -275,6 +275,63 @@ fn long_pastes_are_one_unit_and_expand_on_submit() {
 }
 
 #[test]
+fn a_cut_paste_is_not_mixed_up_with_one_of_the_next_prompt() {
+    for keys in ["<ctrl-u>", "<esc>0D"] {
+        let mut composer = composer(ComposerOptions {
+            vi_mode: true,
+            ..ComposerOptions::default()
+        });
+        composer.paste("old\n".repeat(20));
+        press(&mut composer, keys);
+        press(&mut composer, "<esc>isent<enter>");
+        composer.paste("new\n".repeat(20));
+        press(&mut composer, "<alt-o><ctrl-u>");
+        composer.set_text("");
+        press(
+            &mut composer,
+            if keys == "<ctrl-u>" {
+                "<ctrl-y><alt-y>"
+            } else {
+                "<esc>p"
+            },
+        );
+        let text = composer.text();
+        assert!(!text.contains('\u{100000}'), "{keys}");
+        assert!(text.starts_with("old\n"), "{keys} {text}");
+    }
+}
+
+#[test]
+fn a_paste_that_occurs_too_often_is_refused() {
+    let mut composer = composer(ComposerOptions::default());
+    composer.paste("x".repeat(20 << 20));
+    press(&mut composer, "<ctrl-u><ctrl-y><ctrl-y><ctrl-y>");
+    assert!(matches!(
+        press(&mut composer, "<ctrl-g>"),
+        ComposerOutcome::OpenEditor(_)
+    ));
+    press(&mut composer, "<ctrl-y>");
+    assert_eq!(press(&mut composer, "<enter>"), ComposerOutcome::Handled);
+    assert_eq!(composer.notice.as_deref(), Some(TOO_LARGE));
+    assert_eq!(press(&mut composer, "<ctrl-g>"), ComposerOutcome::Handled);
+    composer.paste("y".repeat(20 << 20));
+    assert_eq!(
+        composer.notice.as_deref(),
+        Some(TOO_LARGE),
+        "the pastes of a prompt have a limit"
+    );
+}
+
+#[test]
+fn ctrl_c_in_insert_mode_of_vi_can_be_undone() {
+    let vi = ComposerOptions {
+        vi_mode: true,
+        ..ComposerOptions::default()
+    };
+    check_with(vi, "<esc>ione two<ctrl-c><ctrl-_>", "one two|");
+}
+
+#[test]
 fn images_become_attachments() {
     let mut composer = composer(ComposerOptions::default());
     composer.paste("'/tmp/my shot.png'\n".to_owned());

@@ -51,11 +51,16 @@ pub(super) fn glyph<'a>(
     if let [b' '..=b'~'] = cluster.as_bytes() {
         return plain(Cow::Borrowed(cluster), 1);
     }
-    if let Some(label) = cluster.chars().find_map(|c| folds.label(c)) {
+    let mut first_chars = cluster.chars().take(MAX_CLUSTER_CHARS);
+    if let Some(label) = first_chars.find_map(|c| folds.label(c)) {
         return fitted(Cow::Borrowed(label), GlyphKind::Fold, room);
     }
-    let width = cluster.width();
-    if width > 0 && !is_suspicious(cluster) {
+    let width = if is_suspicious(cluster) {
+        0
+    } else {
+        cluster.width()
+    };
+    if width > 0 {
         return if width <= room {
             plain(Cow::Borrowed(cluster), width)
         } else {
@@ -127,10 +132,10 @@ fn fitted(text: Cow<'_, str>, kind: GlyphKind, room: usize) -> Glyph<'_> {
 
 fn is_suspicious(cluster: &str) -> bool {
     // The flags of England, Scotland and Wales consist of a black flag and tags.
-    if cluster.starts_with('\u{1f3f4}') && cluster.chars().count() <= 8 {
+    if cluster.starts_with('\u{1f3f4}') && cluster.chars().nth(8).is_none() {
         return false;
     }
-    cluster.chars().count() > MAX_CLUSTER_CHARS || cluster.chars().any(is_hidden)
+    cluster.chars().nth(MAX_CLUSTER_CHARS).is_some() || cluster.chars().any(is_hidden)
 }
 
 /// Characters that are invisible, or that change the order of others.
@@ -152,16 +157,10 @@ fn is_hidden(c: char) -> bool {
 }
 
 fn escaped(cluster: &str) -> String {
-    let hidden: Vec<char> = cluster
-        .chars()
-        .filter(|c| is_hidden(*c))
-        .take(MAX_CLUSTER_CHARS)
-        .collect();
-    let mut text: String = cluster
-        .chars()
-        .filter(|c| !is_hidden(*c))
-        .take(MAX_CLUSTER_CHARS)
-        .collect();
+    // A cluster can be as long as the text.
+    let first_chars = || cluster.chars().take(MAX_CLUSTER_CHARS);
+    let hidden: Vec<char> = first_chars().filter(|c| is_hidden(*c)).collect();
+    let mut text: String = first_chars().filter(|c| !is_hidden(*c)).collect();
     if text.width() == 0 {
         text.clear();
     }

@@ -83,6 +83,11 @@ impl PromptHistory {
         (history, failure)
     }
 
+    /// Appends later prompts to `store`, without loading it.
+    pub fn set_store(&mut self, store: Box<dyn HistoryStore>) {
+        self.store = Some(store);
+    }
+
     /// Adds a prompt as the newest entry. Blank prompts and repetitions of the newest entry are ignored.
     pub fn add(&mut self, entry: FoldedText) -> io::Result<()> {
         self.browsing = None;
@@ -165,7 +170,7 @@ impl PromptHistory {
         let lower = query.to_lowercase();
         (0..before.min(self.entries.len())).rev().find(|index| {
             let text = &self.entries[*index].text;
-            text.contains(query) || (!is_exact && text.to_lowercase().contains(&lower))
+            text.contains(query) || (!is_exact && contains_lower(text, &lower))
         })
     }
 
@@ -185,4 +190,15 @@ impl PromptHistory {
         }
         true
     }
+}
+
+/// Whether the text contains the query, which is in lower case.
+fn contains_lower(text: &str, query: &str) -> bool {
+    if query.is_ascii() {
+        // No copy of the text, because every key searches the whole history.
+        let query = query.as_bytes();
+        let mut windows = text.as_bytes().windows(query.len().max(1));
+        return windows.any(|window| window.eq_ignore_ascii_case(query));
+    }
+    text.to_lowercase().contains(query)
 }
