@@ -78,9 +78,9 @@ pub enum ComposerOutcome {
     OpenEditor(String),
     /// Ctrl-C cleared the text. The history contains it.
     Cleared,
-    /// Ctrl-C without text.
+    /// The user pressed Ctrl-C without text.
     Interrupt,
-    /// Ctrl-D without text.
+    /// The user pressed Ctrl-D without text.
     Quit,
 }
 

@@ -219,12 +219,15 @@ impl Composer {
         self.submit()
     }
 
-    /// The item that Enter accepts. A command that is typed in full, and an argument that the user did not choose from
-    /// the list, are submitted as they are.
+    /// The item that Enter accepts. A command or file that is typed in full, and an argument that the user did not
+    /// choose from the list, are submitted as they are.
     fn chosen_by_enter(&mut self) -> Option<CompletionEdit> {
         let edit = self.completion.selected_edit()?;
         let takes_item = match edit.kind {
-            CompletionKind::Files => true,
+            CompletionKind::Files => {
+                let typed = self.buffer.text().get(edit.range.clone());
+                self.completion.was_moved() || typed != Some(edit.text.trim_end())
+            }
             CompletionKind::Arguments => self.completion.was_moved(),
             CompletionKind::Commands => {
                 let typed = self.buffer.text().trim_start_matches('/');

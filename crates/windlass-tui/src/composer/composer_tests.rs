@@ -218,6 +218,7 @@ fn files_complete() {
     check("@mai<esc><enter>", "submit Prompt");
     check("@mai<esc>n<tab><tab>", "@src/main.rs |");
     check("@zzz<enter>", "submit Prompt");
+    check("@README.md<enter>", "submit Prompt");
 }
 
 #[test]
@@ -331,6 +332,62 @@ fn ctrl_c_in_insert_mode_of_vi_can_be_undone() {
     check_with(vi, "<esc>ione two<ctrl-c><ctrl-_>", "one two|");
 }
 
+/// A store that fails.
+struct FullDisk;
+
+impl HistoryStore for FullDisk {
+    fn load(&mut self) -> io::Result<Vec<FoldedText>> {
+        Err(io::Error::other("disk full"))
+    }
+
+    fn append(&mut self, _: &FoldedText) -> io::Result<()> {
+        Err(io::Error::other("disk full"))
+    }
+}
+
+#[test]
+fn a_failing_store_is_reported_and_loses_no_text() {
+    let (history, failure) = PromptHistory::with_store(Box::new(FullDisk));
+    assert!(history.is_empty() && failure.is_some());
+    let mut composer = composer(ComposerOptions {
+        history,
+        ..ComposerOptions::default()
+    });
+    assert_eq!(
+        press(&mut composer, "one<ctrl-c>"),
+        ComposerOutcome::Cleared
+    );
+    let notice = "the history could not be written: disk full";
+    assert_eq!(composer.notice.as_deref(), Some(notice));
+    press(&mut composer, "<up>");
+    assert_eq!(shown(&composer), "one|");
+}
+
+#[test]
+fn submitted_prompts_are_in_the_history_of_the_next_session() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = || {
+        let store = FileHistoryStore::new(dir.path().join("history.jsonl"));
+        let (history, failure) = PromptHistory::with_store(Box::new(store));
+        assert!(failure.is_none());
+        composer(ComposerOptions {
+            history,
+            ..ComposerOptions::default()
+        })
+    };
+    let mut first = open();
+    press(&mut first, "one<enter>");
+    first.paste("line\n".repeat(30));
+    press(&mut first, "<enter>three<ctrl-c>");
+    let mut second = open();
+    press(&mut second, "<up>");
+    assert_eq!(shown(&second), "three|");
+    press(&mut second, "<up>");
+    assert_eq!(shown(&second), "[pasted 30 lines #1]|");
+    press(&mut second, "<up>");
+    assert_eq!(shown(&second), "one|");
+}
+
 #[test]
 fn images_become_attachments() {
     let mut composer = composer(ComposerOptions::default());
@@ -379,12 +436,12 @@ fn the_view_wraps_and_scrolls() {
         5,
         &[" > the quick brown ", "   fox jumps over|"],
     );
-    check_view(&mut composer, 12, 2, &["   jumps ", "   over|"]);
+    check_view(&mut composer, 12, 2, &[" ↑ jumps ", "   over|"]);
     press(&mut composer, "<ctrl-a>");
-    check_view(&mut composer, 12, 2, &[" > |the", "   quick "]);
+    check_view(&mut composer, 12, 2, &[" > |the", " ↓ quick "]);
     press(&mut composer, "<down><down>");
     assert_eq!(shown(&composer), "the quick |brown fox jumps over");
-    check_view(&mut composer, 12, 2, &["   quick ", "   |brown"]);
+    check_view(&mut composer, 12, 2, &[" ↑ quick ", " ↓ |brown"]);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl FileSearch {
             .collect();
         let directory = directory_of(index, &query);
         self.prepare(index, &query, directory);
-        let needle = Needle::new(&query[directory.len()..]);
+        let needle = FileNeedle::new(&query[directory.len()..]);
         self.matcher.config.ignore_case = needle.ignores_case;
         // A typed accent is meant; a plain letter also finds accents.
         self.matcher.config.normalize = query.is_ascii();
@@ -119,7 +119,7 @@ impl FileSearch {
 
     /// A score from the first match in the path and in the name of the file, or nothing if the path does not fit. The
     /// best match takes several times as long, so only the files with the best quick scores get it.
-    fn quick_score(&mut self, path: &str, needle: &Needle) -> Option<u16> {
+    fn quick_score(&mut self, path: &str, needle: &FileNeedle) -> Option<u16> {
         if needle.text.is_empty() {
             return Some(0);
         }
@@ -135,7 +135,7 @@ impl FileSearch {
         Some(score.max(in_name.unwrap_or(0)))
     }
 
-    fn score(&mut self, path: &str, needle: &Needle) -> u16 {
+    fn score(&mut self, path: &str, needle: &FileNeedle) -> u16 {
         let text = Utf32Str::new(path, &mut self.buffer);
         self.matcher
             .fuzzy_match(text, needle.utf32())
@@ -156,7 +156,7 @@ impl FileSearch {
         query.clone_into(&mut self.query);
     }
 
-    fn found(&mut self, entry: &IndexedPath, directory: &str, needle: &Needle) -> FoundFile {
+    fn found(&mut self, entry: &IndexedPath, directory: &str, needle: &FileNeedle) -> FoundFile {
         let mut matched = Vec::new();
         let rest = entry.path.strip_prefix(directory).unwrap_or(&entry.path);
         if !needle.text.is_empty() {
@@ -177,14 +177,14 @@ impl FileSearch {
 }
 
 /// A query as the matcher needs it: lower case unless it has upper-case letters.
-struct Needle {
+struct FileNeedle {
     text: String,
     chars: Vec<char>,
     letters: u64,
     ignores_case: bool,
 }
 
-impl Needle {
+impl FileNeedle {
     fn new(query: &str) -> Self {
         let ignores_case = !query.chars().any(char::is_uppercase);
         let chars = if query.is_ascii() {

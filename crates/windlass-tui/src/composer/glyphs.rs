@@ -76,17 +76,19 @@ pub(super) fn single_line(text: &str, room: usize) -> String {
     let folds = PasteFolds::default();
     let mut line = String::new();
     let mut column = 0;
+    // The bytes after which the mark of the cut still fits.
+    let mut kept = 0;
     for cluster in text.graphemes(true) {
         let shown = match cluster {
             "\n" | "\r\n" | "\r" => " ",
             other => other,
         };
         let glyph = glyph(shown, column, usize::MAX, &folds);
+        if column < room {
+            kept = line.len();
+        }
         if column + glyph.width > room {
-            while column + 1 > room {
-                let Some(last) = line.pop() else { break };
-                column = column.saturating_sub(last.to_string().width());
-            }
+            line.truncate(kept);
             if room > 0 {
                 line.push('…');
             }
@@ -206,6 +208,8 @@ mod tests {
         check("漢", 1, "…", 1);
         check("\u{202e}", 4, "<U+…", 4);
         assert_eq!(single_line("漢字 and\nmore", 6), "漢字 …");
+        assert_eq!(single_line("👩‍👩‍👧👩‍👩‍👧", 3), "👩‍👩‍👧…");
+        assert_eq!(single_line("👩‍👩‍👧👩‍👩‍👧", 2), "…");
         assert_eq!(single_line("a\u{1b}[31mb", 40), "a<U+001B>[31mb");
     }
 }

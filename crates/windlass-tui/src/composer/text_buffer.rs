@@ -59,7 +59,7 @@ impl TextBuffer {
         self.move_to(self.text.len());
     }
 
-    /// Types one character.
+    /// Types one character; a control character is ignored.
     pub fn insert_char(&mut self, c: char) {
         if is_allowed(c) {
             let mut bytes = [0; 4];
