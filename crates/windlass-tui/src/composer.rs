@@ -49,7 +49,7 @@ pub use self::file_index::FileIndex;
 pub use self::folds::FoldedText;
 pub use self::history::{HistoryStore, PromptHistory};
 pub use self::history_file::FileHistoryStore;
-pub use self::keys::{ComposerAction, KeyBinding, key_bindings};
+pub use self::keys::{ComposerAction, KeyBinding, ViKeyHelp, key_bindings, vi_key_help};
 pub use self::list_picker::{ListPicker, PickerItem, PickerOutcome};
 pub use self::submission::{PromptAttachment, Submission, SubmissionKind, file_mention};
 pub use self::text_buffer::TextBuffer;

@@ -172,6 +172,8 @@ fn the_search_finds_older_prompts() {
     check("<ctrl-r>fix<enter>", "fix docs|");
     check("<ctrl-r>fix<ctrl-r><enter>", "fix the parser|");
     check("<ctrl-r>fix<ctrl-r><ctrl-r><enter>", "fix the parser|");
+    check("<ctrl-r>fix<ctrl-r><ctrl-n><enter>", "fix docs|");
+    check("<ctrl-r>fix<up><down><down><enter>", "fix docs|");
     check("<ctrl-r>FIX<enter>", "|");
     check("<ctrl-r>fixp<backspace><enter>", "fix docs|");
     check("dr<ctrl-r>run<ctrl-c>", "dr|");

@@ -166,11 +166,23 @@ impl PromptHistory {
     /// The newest entry older than `before` that contains `query`. Upper and lower case differ only if the query has
     /// upper-case letters.
     pub(super) fn search(&self, query: &str, before: usize) -> Option<usize> {
-        let is_exact = query.chars().any(char::is_uppercase);
         let lower = query.to_lowercase();
-        (0..before.min(self.entries.len())).rev().find(|index| {
-            let text = &self.entries[*index].text;
-            text.contains(query) || (!is_exact && contains_lower(text, &lower))
+        (0..before.min(self.entries.len()))
+            .rev()
+            .find(|index| self.contains(*index, query, &lower))
+    }
+
+    /// The oldest entry newer than `after` that contains `query`.
+    pub(super) fn search_newer(&self, query: &str, after: usize) -> Option<usize> {
+        let lower = query.to_lowercase();
+        (after.saturating_add(1)..self.entries.len())
+            .find(|index| self.contains(*index, query, &lower))
+    }
+
+    fn contains(&self, index: usize, query: &str, lower: &str) -> bool {
+        let is_exact = query.chars().any(char::is_uppercase);
+        self.entries.get(index).is_some_and(|entry| {
+            entry.text.contains(query) || (!is_exact && contains_lower(&entry.text, lower))
         })
     }
 
