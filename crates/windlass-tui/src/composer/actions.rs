@@ -26,7 +26,7 @@ impl Composer {
         if key.kind == KeyEventKind::Release {
             return ComposerOutcome::Ignored;
         }
-        self.notice = None;
+        let had_notice = self.notice.take().is_some();
         if self.search.is_some() {
             return self.search_key(key);
         }
@@ -35,7 +35,11 @@ impl Composer {
         }
         let before = (self.buffer.version(), self.buffer.cursor());
         let recalled = self.recalled;
-        let outcome = self.text_key(key);
+        let mut outcome = self.text_key(key);
+        if had_notice && key.code == KeyCode::Esc && outcome == ComposerOutcome::Ignored {
+            // Esc closes the notice only; the application may stop a run with Esc.
+            outcome = ComposerOutcome::Handled;
+        }
         if let Some(vi) = &self.vi {
             vi.clamp(&mut self.buffer);
         }

@@ -407,6 +407,21 @@ fn images_become_attachments() {
     assert_eq!(paths, ["/tmp/my shot.png", "a.jpg"]);
 }
 
+#[test]
+fn esc_closes_a_notice_before_it_reaches_the_application() {
+    let mut composer = composer(ComposerOptions::default());
+    press(&mut composer, "/modle<enter>");
+    assert_eq!(press(&mut composer, "<esc>"), ComposerOutcome::Handled);
+    assert_eq!(press(&mut composer, "<esc>"), ComposerOutcome::Ignored);
+}
+
+#[test]
+fn a_composer_can_move_to_another_thread() {
+    fn check<T: Send + 'static>() {}
+    check::<Composer>();
+    check::<ListPicker<String>>();
+}
+
 #[track_caller]
 fn check_view(composer: &mut Composer, width: usize, rows: usize, expect: &[&str]) {
     let view = composer.view(width, rows);
