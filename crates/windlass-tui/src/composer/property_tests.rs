@@ -336,13 +336,17 @@ fn a_large_text_does_not_block() {
     }
 }
 
-/// Run it with `cargo test --release -p windlass-tui -- --ignored --nocapture a_key_in_a_megabyte`.
+/// Run it with `cargo test --release -p windlass-tui -- --ignored --nocapture a_key_in`.
 #[test]
 #[ignore = "measures time; run it in release"]
 #[allow(clippy::print_stderr)]
-fn a_key_in_a_megabyte_takes_less_than_5_ms() {
+fn a_key_in_a_megabyte_of_words_takes_less_than_5_ms() {
     for (name, text) in large_texts(1 << 20) {
         let (paste, slowest) = measure(&text);
         eprintln!("{name:16} paste {paste:?}, slowest key {slowest:?}");
+        // The other texts are measured, but users do not write words of a megabyte.
+        if matches!(name, "lines" | "one line") {
+            assert!(slowest.0 < Duration::from_millis(5), "{name}: {slowest:?}");
+        }
     }
 }

@@ -275,3 +275,7 @@ fn tail_of(line: &str, room: usize) -> String {
     }
     format!("…{}", &whole[from..])
 }
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;
