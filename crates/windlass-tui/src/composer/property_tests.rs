@@ -290,8 +290,9 @@ fn measure(text: &str) -> (Duration, (Duration, &'static str)) {
     composer.paste(text.to_owned());
     composer.view(80, 20);
     let paste = start.elapsed();
-    press_timed(&mut composer, "<alt-o>");
-    let mut slowest = (Duration::ZERO, "");
+    let unfold = press_timed(&mut composer, "<alt-o>");
+    assert_eq!(composer.buffer.text().len(), text.len());
+    let mut slowest = (unfold, "<alt-o>");
     let keys = [
         "x",
         "<left>",
