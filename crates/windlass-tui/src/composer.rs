@@ -5,7 +5,7 @@
 //! [`FileIndex`], use files.
 //!
 //! - `text_buffer`: the text, the cursor and every edit; `edit_log`: undo; `kill_ring`, `motions`: Emacs keys
-//! - `vi`, `vi_motions`: the optional vi mode
+//! - `vi`, `vi_motions`, `vi_edits`: the optional vi mode
 //! - `rows`, `glyphs`, `view`: wrapping and drawing
 //! - `folds`: long pastes as one character; `submission`: the meaning of a submitted text
 //! - `history`, `recall`: earlier prompts; `drafts`: the text after a crash
@@ -34,6 +34,7 @@ mod rows;
 mod submission;
 mod text_buffer;
 mod vi;
+mod vi_edits;
 mod vi_motions;
 mod view;
 
@@ -48,7 +49,7 @@ pub use self::file_index::FileIndex;
 pub use self::folds::FoldedText;
 pub use self::history::{HistoryStore, PromptHistory};
 pub use self::history_file::FileHistoryStore;
-pub use self::keys::{ComposerAction, KeyBinding, key_bindings};
+pub use self::keys::{ComposerAction, KeyBinding, ViKeyHelp, key_bindings, vi_key_help};
 pub use self::list_picker::{ListPicker, PickerItem, PickerOutcome};
 pub use self::submission::{PromptAttachment, Submission, SubmissionKind, file_mention};
 pub use self::text_buffer::TextBuffer;
@@ -60,6 +61,9 @@ use self::folds::{clean, is_foldable};
 use self::recall::HistorySearch;
 use self::submission::pasted_image;
 use self::vi::{ViMode, ViState};
+
+/// The notice for a text above a limit.
+const TOO_LARGE: &str = "the text is too large; put it into a file and mention the file with `@`";
 
 /// The effect of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,9 +78,9 @@ pub enum ComposerOutcome {
     OpenEditor(String),
     /// Ctrl-C cleared the text. The history contains it.
     Cleared,
-    /// Ctrl-C without text.
+    /// The user pressed Ctrl-C without text.
     Interrupt,
-    /// Ctrl-D without text.
+    /// The user pressed Ctrl-D without text.
     Quit,
 }
 
@@ -151,7 +155,8 @@ impl Composer {
     /// keeps its folded pastes.
     pub fn set_text(&mut self, text: &str) {
         let text = text.strip_suffix('\n').unwrap_or(text);
-        if text != self.text() {
+        let size = self.buffer.folds.expanded_size(self.buffer.text());
+        if size != text.len() || text != self.text() {
             self.buffer.set_text(text.to_owned());
         }
         self.completion.close(false);
@@ -176,7 +181,7 @@ impl Composer {
             self.buffer.insert_text(text);
         }
         if self.buffer.version() == version && !is_blank {
-            self.notice = Some("the text would be too long; put it into a file".to_owned());
+            self.notice = Some(TOO_LARGE.to_owned());
         }
         self.refresh_completion(false);
         ComposerOutcome::Handled
@@ -295,3 +300,7 @@ impl Composer {
 #[cfg(test)]
 #[path = "composer/composer_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "composer/property_tests.rs"]
+mod property_tests;

@@ -6,17 +6,19 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::completion::{CompletionEdit, CompletionKind};
 use super::edit_log::EditKind;
-use super::folds::FoldedText;
+use super::folds::{FoldedText, clean};
 use super::history::HistoryDirection;
 use super::keys::{ComposerAction, action_of};
 use super::motions::{big_word_backward, line_end, line_start, word_backward, word_forward};
 use super::rows::{next_boundary, prev_boundary};
 use super::submission::{SubmissionError, parse};
 use super::vi::{ViMode, ViOutcome};
-use super::{Composer, ComposerOutcome};
+use super::{Composer, ComposerOutcome, TOO_LARGE};
 
 /// Rows that page keys move in the completion list.
 const POPUP_PAGE: isize = 8;
+/// Bytes of a submitted text.
+const MAX_SUBMITTED: usize = 64 << 20;
 
 impl Composer {
     /// Handles a key. Releases of keys are ignored.
@@ -24,7 +26,7 @@ impl Composer {
         if key.kind == KeyEventKind::Release {
             return ComposerOutcome::Ignored;
         }
-        self.notice = None;
+        let had_notice = self.notice.take().is_some();
         if self.search.is_some() {
             return self.search_key(key);
         }
@@ -33,7 +35,11 @@ impl Composer {
         }
         let before = (self.buffer.version(), self.buffer.cursor());
         let recalled = self.recalled;
-        let outcome = self.text_key(key);
+        let mut outcome = self.text_key(key);
+        if had_notice && key.code == KeyCode::Esc && outcome == ComposerOutcome::Ignored {
+            // Esc closes the notice only; the application may stop a run with Esc.
+            outcome = ComposerOutcome::Handled;
+        }
         if let Some(vi) = &self.vi {
             vi.clamp(&mut self.buffer);
         }
@@ -67,19 +73,30 @@ impl Composer {
 
     fn text_key(&mut self, key: KeyEvent) -> ComposerOutcome {
         let plain = key.modifiers.difference(KeyModifiers::SHIFT).is_empty();
-        if let (Some(vi), KeyCode::Char(c)) = (&mut self.vi, key.code)
+        let action = action_of(key);
+        if let Some(vi) = &mut self.vi
             && vi.mode() == ViMode::Normal
         {
-            if plain {
-                let outcome = vi.key(c, &mut self.buffer);
+            let command = match key.code {
+                KeyCode::Char(c) if plain => Some(c),
+                KeyCode::Backspace if plain => Some('h'),
+                KeyCode::Delete if plain => Some('x'),
+                _ => None,
+            };
+            if let Some(command) = command {
+                let outcome = vi.key(command, &mut self.buffer);
                 return self.vi_outcome(outcome);
             }
-            if action_of(key) == Some(ComposerAction::HistorySearch) {
+            if action == Some(ComposerAction::HistorySearch) {
+                vi.cancel();
                 self.buffer.redo();
                 return ComposerOutcome::Handled;
             }
+            if action != Some(ComposerAction::Escape) {
+                vi.cancel();
+            }
         }
-        if let Some(action) = action_of(key) {
+        if let Some(action) = action {
             return self.act(action);
         }
         match key.code {
@@ -111,7 +128,7 @@ impl Composer {
             ComposerAction::Complete => return self.complete(),
             ComposerAction::Escape => return self.escape(),
             ComposerAction::Interrupt => return self.interrupt(),
-            ComposerAction::OpenEditor => return ComposerOutcome::OpenEditor(self.text()),
+            ComposerAction::OpenEditor => return self.open_editor(),
             ComposerAction::DeleteOrQuit if self.buffer.is_empty() => return ComposerOutcome::Quit,
             ComposerAction::Up => self.up(),
             ComposerAction::Down => self.down(),
@@ -206,12 +223,15 @@ impl Composer {
         self.submit()
     }
 
-    /// The item that Enter accepts. A command that is typed in full, and an argument that the user did not choose from
-    /// the list, are submitted as they are.
+    /// The item that Enter accepts. A command or file that is typed in full, and an argument that the user did not
+    /// choose from the list, are submitted as they are.
     fn chosen_by_enter(&mut self) -> Option<CompletionEdit> {
         let edit = self.completion.selected_edit()?;
         let takes_item = match edit.kind {
-            CompletionKind::Files => true,
+            CompletionKind::Files => {
+                let typed = self.buffer.text().get(edit.range.clone());
+                self.completion.was_moved() || typed != Some(edit.text.trim_end())
+            }
             CompletionKind::Arguments => self.completion.was_moved(),
             CompletionKind::Commands => {
                 let typed = self.buffer.text().trim_start_matches('/');
@@ -236,8 +256,11 @@ impl Composer {
     }
 
     fn accept(&mut self, edit: &CompletionEdit) {
-        self.buffer
-            .replace(edit.range.clone(), &edit.text, EditKind::Other);
+        self.buffer.replace(
+            edit.range.clone(),
+            &clean(edit.text.clone()),
+            EditKind::Other,
+        );
         if edit.is_complete && edit.kind == CompletionKind::Commands {
             self.completion.close(true);
         } else {
@@ -252,6 +275,22 @@ impl Composer {
             return ComposerOutcome::Handled;
         }
         ComposerOutcome::Ignored
+    }
+
+    fn open_editor(&mut self) -> ComposerOutcome {
+        if self.is_too_large() {
+            return ComposerOutcome::Handled;
+        }
+        ComposerOutcome::OpenEditor(self.text())
+    }
+
+    /// Whether the text with all pastes is above the limit, which pastes that occur often can cause. Tells the user.
+    fn is_too_large(&mut self) -> bool {
+        let size = self.buffer.folds.expanded_size(self.buffer.text());
+        if size > MAX_SUBMITTED {
+            self.notice = Some(TOO_LARGE.to_owned());
+        }
+        size > MAX_SUBMITTED
     }
 
     fn interrupt(&mut self) -> ComposerOutcome {
@@ -270,6 +309,9 @@ impl Composer {
     }
 
     fn submit(&mut self) -> ComposerOutcome {
+        if self.is_too_large() {
+            return ComposerOutcome::Handled;
+        }
         let folded = self.buffer.folded();
         let shown = self.buffer.folds.labelled(self.buffer.text());
         let names = self.completion.commands.iter();
@@ -277,13 +319,14 @@ impl Composer {
         match parse(&folded, shown, names) {
             Ok(submission) => {
                 self.remember(folded);
+                if let Some(vi) = &mut self.vi {
+                    vi.reset();
+                    vi.unfold(&self.buffer.folds);
+                }
                 self.buffer.reset();
                 self.top = 0;
                 self.recalled = None;
                 self.completion.close(false);
-                if let Some(vi) = &mut self.vi {
-                    vi.reset();
-                }
                 // A crash after this must not bring the submitted text back as a draft.
                 if let Err(err) = self.flush_draft(Instant::now()) {
                     self.notice = Some(format!("the draft could not be removed: {err}"));

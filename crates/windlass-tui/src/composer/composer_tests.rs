@@ -82,7 +82,7 @@ fn check_with(options: ComposerOptions, keys: &str, expect: &str) {
     assert_eq!(found, expect, "{keys}");
 }
 
-fn with_history(entries: &[&str]) -> ComposerOptions {
+pub(super) fn with_history(entries: &[&str]) -> ComposerOptions {
     ComposerOptions {
         history: PromptHistory::with_entries(entries.iter().map(|text| (*text).to_owned())),
         ..ComposerOptions::default()
@@ -172,6 +172,8 @@ fn the_search_finds_older_prompts() {
     check("<ctrl-r>fix<enter>", "fix docs|");
     check("<ctrl-r>fix<ctrl-r><enter>", "fix the parser|");
     check("<ctrl-r>fix<ctrl-r><ctrl-r><enter>", "fix the parser|");
+    check("<ctrl-r>fix<ctrl-r><ctrl-n><enter>", "fix docs|");
+    check("<ctrl-r>fix<up><down><down><enter>", "fix docs|");
     check("<ctrl-r>FIX<enter>", "|");
     check("<ctrl-r>fixp<backspace><enter>", "fix docs|");
     check("dr<ctrl-r>run<ctrl-c>", "dr|");
@@ -218,6 +220,7 @@ fn files_complete() {
     check("@mai<esc><enter>", "submit Prompt");
     check("@mai<esc>n<tab><tab>", "@src/main.rs |");
     check("@zzz<enter>", "submit Prompt");
+    check("@README.md<enter>", "submit Prompt");
 }
 
 #[test]
@@ -275,6 +278,119 @@ fn long_pastes_are_one_unit_and_expand_on_submit() {
 }
 
 #[test]
+fn a_cut_paste_is_not_mixed_up_with_one_of_the_next_prompt() {
+    for keys in ["<ctrl-u>", "<esc>0D"] {
+        let mut composer = composer(ComposerOptions {
+            vi_mode: true,
+            ..ComposerOptions::default()
+        });
+        composer.paste("old\n".repeat(20));
+        press(&mut composer, keys);
+        press(&mut composer, "<esc>isent<enter>");
+        composer.paste("new\n".repeat(20));
+        press(&mut composer, "<alt-o><ctrl-u>");
+        composer.set_text("");
+        press(
+            &mut composer,
+            if keys == "<ctrl-u>" {
+                "<ctrl-y><alt-y>"
+            } else {
+                "<esc>p"
+            },
+        );
+        let text = composer.text();
+        assert!(!text.contains('\u{100000}'), "{keys}");
+        assert!(text.starts_with("old\n"), "{keys} {text}");
+    }
+}
+
+#[test]
+fn a_paste_that_occurs_too_often_is_refused() {
+    let mut composer = composer(ComposerOptions::default());
+    composer.paste("x".repeat(20 << 20));
+    press(&mut composer, "<ctrl-u><ctrl-y><ctrl-y><ctrl-y>");
+    assert!(matches!(
+        press(&mut composer, "<ctrl-g>"),
+        ComposerOutcome::OpenEditor(_)
+    ));
+    press(&mut composer, "<ctrl-y>");
+    assert_eq!(press(&mut composer, "<enter>"), ComposerOutcome::Handled);
+    assert_eq!(composer.notice.as_deref(), Some(TOO_LARGE));
+    assert_eq!(press(&mut composer, "<ctrl-g>"), ComposerOutcome::Handled);
+    composer.paste("y".repeat(20 << 20));
+    assert_eq!(
+        composer.notice.as_deref(),
+        Some(TOO_LARGE),
+        "the pastes of a prompt have a limit"
+    );
+}
+
+#[test]
+fn ctrl_c_in_insert_mode_of_vi_can_be_undone() {
+    let vi = ComposerOptions {
+        vi_mode: true,
+        ..ComposerOptions::default()
+    };
+    check_with(vi, "<esc>ione two<ctrl-c><ctrl-_>", "one two|");
+}
+
+/// A store that fails.
+struct FullDisk;
+
+impl HistoryStore for FullDisk {
+    fn load(&mut self) -> io::Result<Vec<FoldedText>> {
+        Err(io::Error::other("disk full"))
+    }
+
+    fn append(&mut self, _: &FoldedText) -> io::Result<()> {
+        Err(io::Error::other("disk full"))
+    }
+}
+
+#[test]
+fn a_failing_store_is_reported_and_loses_no_text() {
+    let (history, failure) = PromptHistory::with_store(Box::new(FullDisk));
+    assert!(history.is_empty() && failure.is_some());
+    let mut composer = composer(ComposerOptions {
+        history,
+        ..ComposerOptions::default()
+    });
+    assert_eq!(
+        press(&mut composer, "one<ctrl-c>"),
+        ComposerOutcome::Cleared
+    );
+    let notice = "the history could not be written: disk full";
+    assert_eq!(composer.notice.as_deref(), Some(notice));
+    press(&mut composer, "<up>");
+    assert_eq!(shown(&composer), "one|");
+}
+
+#[test]
+fn submitted_prompts_are_in_the_history_of_the_next_session() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = || {
+        let store = FileHistoryStore::new(dir.path().join("history.jsonl"));
+        let (history, failure) = PromptHistory::with_store(Box::new(store));
+        assert!(failure.is_none());
+        composer(ComposerOptions {
+            history,
+            ..ComposerOptions::default()
+        })
+    };
+    let mut first = open();
+    press(&mut first, "one<enter>");
+    first.paste("line\n".repeat(30));
+    press(&mut first, "<enter>three<ctrl-c>");
+    let mut second = open();
+    press(&mut second, "<up>");
+    assert_eq!(shown(&second), "three|");
+    press(&mut second, "<up>");
+    assert_eq!(shown(&second), "[pasted 30 lines #1]|");
+    press(&mut second, "<up>");
+    assert_eq!(shown(&second), "one|");
+}
+
+#[test]
 fn images_become_attachments() {
     let mut composer = composer(ComposerOptions::default());
     composer.paste("'/tmp/my shot.png'\n".to_owned());
@@ -291,91 +407,19 @@ fn images_become_attachments() {
     assert_eq!(paths, ["/tmp/my shot.png", "a.jpg"]);
 }
 
-#[track_caller]
-fn check_view(composer: &mut Composer, width: usize, rows: usize, expect: &[&str]) {
-    let view = composer.view(width, rows);
-    let mut found: Vec<String> = view.rows.iter().map(StyledLine::plain).collect();
-    let (row, column) = view.cursor;
-    found[row] = {
-        let line = format!("{:width$}", found[row]);
-        let at = line
-            .char_indices()
-            .nth(column)
-            .map_or(line.len(), |(at, _)| at);
-        format!("{}|{}", &line[..at], line[at..].trim_end())
-    };
-    assert_eq!(found, expect);
-}
-
 #[test]
-fn the_view_wraps_and_scrolls() {
-    let mut composer = composer(ComposerOptions {
-        placeholder: "Ask anything".to_owned(),
-        ..ComposerOptions::default()
-    });
-    check_view(&mut composer, 20, 3, &[" > |Ask anything"]);
-    check_view(&mut composer, 8, 3, &[" > |Ask …"]);
-    press(&mut composer, "the quick brown fox jumps over");
-    check_view(
-        &mut composer,
-        20,
-        5,
-        &[" > the quick brown ", "   fox jumps over|"],
-    );
-    check_view(&mut composer, 12, 2, &["   jumps ", "   over|"]);
-    press(&mut composer, "<ctrl-a>");
-    check_view(&mut composer, 12, 2, &[" > |the", "   quick "]);
-    press(&mut composer, "<down><down>");
-    assert_eq!(shown(&composer), "the quick |brown fox jumps over");
-    check_view(&mut composer, 12, 2, &["   quick ", "   |brown"]);
-}
-
-#[test]
-fn notices_and_the_search_have_a_row() {
-    let mut composer = composer(with_history(&["run tests"]));
+fn esc_closes_a_notice_before_it_reaches_the_application() {
+    let mut composer = composer(ComposerOptions::default());
     press(&mut composer, "/modle<enter>");
-    check_view(
-        &mut composer,
-        60,
-        3,
-        &[
-            " > /modle|",
-            "   unknown command `/modle`; did you mean `/model`?",
-        ],
-    );
-    press(&mut composer, "<ctrl-u><ctrl-r>te");
-    check_view(&mut composer, 40, 3, &[" > run tests", " search: te|"]);
-    press(&mut composer, "x");
-    check_view(&mut composer, 40, 1, &[" no prompt contains: tex|"]);
+    assert_eq!(press(&mut composer, "<esc>"), ComposerOutcome::Handled);
+    assert_eq!(press(&mut composer, "<esc>"), ComposerOutcome::Ignored);
 }
 
 #[test]
-fn the_popup_shows_the_selected_item() {
-    let mut composer = composer(ComposerOptions::default());
-    assert!(composer.popup_view(60, 8).is_empty());
-    press(&mut composer, "/<down>");
-    let rows: Vec<String> = composer
-        .popup_view(50, 8)
-        .iter()
-        .map(StyledLine::plain)
-        .collect();
-    assert_eq!(
-        rows,
-        [
-            "   /model [name]  about model",
-            format!("{:50}", " › /resume        about resume").as_str(),
-            "   /help          about help",
-            "   2 of 3 · tab inserts · esc closes",
-        ]
-    );
-}
-
-#[test]
-fn hostile_text_is_shown_as_codes_and_submitted_unchanged() {
-    let mut composer = composer(ComposerOptions::default());
-    composer.paste("a\u{202e}b\u{1b}]0;x\u{7}".to_owned());
-    check_view(&mut composer, 40, 2, &[" > a<U+202E>b]0;x|"]);
-    assert_eq!(composer.text(), "a\u{202e}b]0;x");
+fn a_composer_can_move_to_another_thread() {
+    fn check<T: Send + 'static>() {}
+    check::<Composer>();
+    check::<ListPicker<String>>();
 }
 
 #[test]

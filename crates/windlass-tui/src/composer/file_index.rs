@@ -20,6 +20,10 @@ pub(super) struct IndexedPath {
     pub(super) path: Box<str>,
     /// The set of characters in the path, to skip paths that lack one of the query.
     pub(super) letters: u64,
+    /// The same set for the name without the directories.
+    pub(super) name_letters: u64,
+    /// The position of the name in the path.
+    pub(super) name_start: u16,
     /// Orders equal scores: the number of directories, then the length.
     pub(super) distance: u32,
 }
@@ -28,22 +32,34 @@ impl IndexedPath {
     pub(super) fn new(path: &str) -> Self {
         let depth = path.trim_end_matches('/').matches('/').count();
         let distance = (depth.min(0xffff) << 16) | path.len().min(0xffff);
+        let name_start = path
+            .trim_end_matches('/')
+            .rfind('/')
+            .and_then(|slash| u16::try_from(slash + 1).ok())
+            .unwrap_or(0);
         Self {
             path: path.into(),
-            // The matcher reads accents as plain letters, which the set cannot know.
-            letters: if path.is_ascii() {
-                letter_set(path)
-            } else {
-                u64::MAX
-            },
+            letters: letter_set(path),
+            name_letters: letter_set(&path[usize::from(name_start)..]),
+            name_start,
             distance: u32::try_from(distance).unwrap_or(u32::MAX),
         }
     }
 }
 
-/// A set of the letters, digits and common punctuation in a text. Two other ASCII characters may share a bit.
-pub(super) fn letter_set(text: &str) -> u64 {
-    text.bytes()
+/// A set of the letters, digits and common punctuation in a path. Two other ASCII characters may share a bit.
+fn letter_set(path: &str) -> u64 {
+    // The matcher reads accents as plain letters, which the set cannot know.
+    if !path.is_ascii() {
+        return u64::MAX;
+    }
+    needed_letters(path)
+}
+
+/// The set of the ASCII characters in a query.
+pub(super) fn needed_letters(query: &str) -> u64 {
+    query
+        .bytes()
         .filter(u8::is_ascii)
         .fold(0, |set, byte| set | 1 << (byte.to_ascii_lowercase() & 63))
 }

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
-use super::file_index::{FileIndex, IndexedPath, letter_set};
+use super::file_index::{FileIndex, IndexedPath, needed_letters};
 
 /// Characters of a query that are used.
 const MAX_QUERY: usize = 256;
 /// Files whose best match is computed.
-const MAX_RESCORED: usize = 4_000;
+const MAX_RESCORED: usize = 1_000;
 
 /// A file that fits a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl FileSearch {
             .collect();
         let directory = directory_of(index, &query);
         self.prepare(index, &query, directory);
-        let needle = Needle::new(&query[directory.len()..]);
+        let needle = FileNeedle::new(&query[directory.len()..]);
         self.matcher.config.ignore_case = needle.ignores_case;
         // A typed accent is meant; a plain letter also finds accents.
         self.matcher.config.normalize = query.is_ascii();
@@ -85,7 +85,7 @@ impl FileSearch {
             if rest.is_empty() || entry.letters & needle.letters != needle.letters {
                 continue;
             }
-            if let Some(score) = self.quick_score(rest, &needle) {
+            if let Some(score) = self.quick_score(entry, rest, &needle) {
                 self.fitting.push(position);
                 ranked.push(RankedFile {
                     score: Reverse(score),
@@ -119,23 +119,22 @@ impl FileSearch {
 
     /// A score from the first match in the path and in the name of the file, or nothing if the path does not fit. The
     /// best match takes several times as long, so only the files with the best quick scores get it.
-    fn quick_score(&mut self, path: &str, needle: &Needle) -> Option<u16> {
+    fn quick_score(&mut self, entry: &IndexedPath, path: &str, needle: &FileNeedle) -> Option<u16> {
         if needle.text.is_empty() {
             return Some(0);
         }
         let text = Utf32Str::new(path, &mut self.buffer);
         let score = self.matcher.fuzzy_match_greedy(text, needle.utf32())?;
-        let name = path.trim_end_matches('/');
-        let name = &name[name.rfind('/').map_or(0, |at| at + 1)..];
-        if name.len() < needle.text.len() {
+        if entry.name_letters & needle.letters != needle.letters {
             return Some(score);
         }
+        let name = &entry.path[usize::from(entry.name_start)..];
         let text = Utf32Str::new(name, &mut self.buffer);
         let in_name = self.matcher.fuzzy_match_greedy(text, needle.utf32());
         Some(score.max(in_name.unwrap_or(0)))
     }
 
-    fn score(&mut self, path: &str, needle: &Needle) -> u16 {
+    fn score(&mut self, path: &str, needle: &FileNeedle) -> u16 {
         let text = Utf32Str::new(path, &mut self.buffer);
         self.matcher
             .fuzzy_match(text, needle.utf32())
@@ -156,7 +155,7 @@ impl FileSearch {
         query.clone_into(&mut self.query);
     }
 
-    fn found(&mut self, entry: &IndexedPath, directory: &str, needle: &Needle) -> FoundFile {
+    fn found(&mut self, entry: &IndexedPath, directory: &str, needle: &FileNeedle) -> FoundFile {
         let mut matched = Vec::new();
         let rest = entry.path.strip_prefix(directory).unwrap_or(&entry.path);
         if !needle.text.is_empty() {
@@ -177,14 +176,14 @@ impl FileSearch {
 }
 
 /// A query as the matcher needs it: lower case unless it has upper-case letters.
-struct Needle {
+struct FileNeedle {
     text: String,
     chars: Vec<char>,
     letters: u64,
     ignores_case: bool,
 }
 
-impl Needle {
+impl FileNeedle {
     fn new(query: &str) -> Self {
         let ignores_case = !query.chars().any(char::is_uppercase);
         let chars = if query.is_ascii() {
@@ -195,7 +194,7 @@ impl Needle {
         Self {
             text: query.to_owned(),
             chars,
-            letters: letter_set(query),
+            letters: needed_letters(query),
             ignores_case,
         }
     }

@@ -4,6 +4,7 @@
 //! paste as one unit without further rules. Typed and pasted text loses the characters of that plane.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,14 @@ impl FoldedText {
         })
     }
 
-    /// The bytes of the text and of all pastes.
+    /// The bytes of the text with every paste in full.
+    #[must_use]
+    pub fn expanded_size(&self) -> usize {
+        let sizes = |index: usize| self.pastes.get(index).map(String::len);
+        expanded_size(&self.text, sizes)
+    }
+
+    /// The bytes of the text and of all pastes, each once.
     #[must_use]
     pub fn size(&self) -> usize {
         self.pastes.iter().map(String::len).sum::<usize>() + self.text.len()
@@ -105,17 +113,27 @@ impl PasteFolds {
         })
     }
 
-    /// The text with the pastes that it uses, numbered by their position.
+    /// The bytes of the text with contents in the place of marks.
+    pub(super) fn expanded_size(&self, text: &str) -> usize {
+        expanded_size(text, |index| Some(self.folds.get(index)?.content.len()))
+    }
+
+    /// The text with the pastes that it uses, numbered by their first position.
     pub(super) fn export(&self, text: &str) -> FoldedText {
         let mut pastes = Vec::new();
+        let mut numbers = HashMap::new();
         let renumbered = text
             .chars()
             .filter_map(|c| {
                 let Some(index) = mark_index(c) else {
                     return Some(c);
                 };
-                pastes.push(self.folds.get(index)?.content.clone());
-                mark_char(pastes.len() - 1)
+                let fold = self.folds.get(index)?;
+                let number = *numbers.entry(index).or_insert_with(|| {
+                    pastes.push(fold.content.clone());
+                    pastes.len() - 1
+                });
+                mark_char(number)
             })
             .collect();
         FoldedText {
@@ -126,17 +144,18 @@ impl PasteFolds {
 
     /// Adds the pastes of a stored text and returns its text with the new marks. Unknown marks are dropped.
     pub(super) fn import(&mut self, stored: &FoldedText) -> String {
+        let mut marks = HashMap::new();
         stored
             .text
             .chars()
             .filter_map(|c| {
-                if let Some(index) = mark_index(c) {
-                    self.add(clean(stored.pastes.get(index)?.clone()))
-                } else if is_allowed(c) {
-                    Some(c)
-                } else {
-                    None
-                }
+                let Some(index) = mark_index(c) else {
+                    return is_allowed(c).then_some(c);
+                };
+                *marks.entry(index).or_insert_with(|| {
+                    let content = stored.pastes.get(index)?;
+                    self.add(clean(content.clone()))
+                })
             })
             .collect()
     }
@@ -187,9 +206,25 @@ fn mark_char(index: usize) -> Option<char> {
     char::from_u32(FIRST_MARK + u32::try_from(index).ok()?)
 }
 
+fn expanded_size(text: &str, content: impl Fn(usize) -> Option<usize>) -> usize {
+    if !has_mark(text) {
+        return text.len();
+    }
+    text.chars()
+        .map(|c| match mark_index(c) {
+            Some(index) => content(index).unwrap_or(0),
+            None => c.len_utf8(),
+        })
+        .fold(0, usize::saturating_add)
+}
+
+/// Whether the text may contain a mark. Marks begin with this byte, and most texts have none.
+pub(super) fn has_mark(text: &str) -> bool {
+    text.as_bytes().contains(&0xf4)
+}
+
 fn replace_marks<'a>(text: &str, content: impl Fn(usize) -> Option<&'a str>) -> String {
-    // Marks begin with this byte; most texts have none.
-    if !text.as_bytes().contains(&0xf4) {
+    if !has_mark(text) {
         return text.to_owned();
     }
     let mut replaced = String::with_capacity(text.len());
@@ -218,6 +253,20 @@ mod tests {
         let text = restored.import(&stored);
         assert_eq!(restored.labelled(&text), "see [pasted 20 lines #1] now");
         assert_eq!(restored.expanded(&text), stored.expanded());
+    }
+
+    #[test]
+    fn a_paste_that_occurs_twice_is_stored_once() {
+        let mut folds = PasteFolds::default();
+        let mark = folds.add("long".to_owned()).map(String::from);
+        let text = mark.unwrap_or_default().repeat(3);
+        let stored = folds.export(&text);
+        assert_eq!((stored.pastes.len(), stored.expanded_size()), (1, 12));
+        let mut restored = PasteFolds::default();
+        let text = restored.import(&stored);
+        assert_eq!(restored.expanded_size(&text), 12);
+        assert_eq!(restored.expanded(&text), "longlonglong");
+        assert_eq!(restored.folds.len(), 1);
     }
 
     #[test]

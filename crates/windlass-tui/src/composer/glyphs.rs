@@ -51,11 +51,16 @@ pub(super) fn glyph<'a>(
     if let [b' '..=b'~'] = cluster.as_bytes() {
         return plain(Cow::Borrowed(cluster), 1);
     }
-    if let Some(label) = cluster.chars().find_map(|c| folds.label(c)) {
+    let mut first_chars = cluster.chars().take(MAX_CLUSTER_CHARS);
+    if let Some(label) = first_chars.find_map(|c| folds.label(c)) {
         return fitted(Cow::Borrowed(label), GlyphKind::Fold, room);
     }
-    let width = cluster.width();
-    if width > 0 && !is_suspicious(cluster) {
+    let width = if is_suspicious(cluster) {
+        0
+    } else {
+        cluster.width()
+    };
+    if width > 0 {
         return if width <= room {
             plain(Cow::Borrowed(cluster), width)
         } else {
@@ -71,17 +76,19 @@ pub(super) fn single_line(text: &str, room: usize) -> String {
     let folds = PasteFolds::default();
     let mut line = String::new();
     let mut column = 0;
+    // The bytes after which the mark of the cut still fits.
+    let mut kept = 0;
     for cluster in text.graphemes(true) {
         let shown = match cluster {
             "\n" | "\r\n" | "\r" => " ",
             other => other,
         };
         let glyph = glyph(shown, column, usize::MAX, &folds);
+        if column < room {
+            kept = line.len();
+        }
         if column + glyph.width > room {
-            while column + 1 > room {
-                let Some(last) = line.pop() else { break };
-                column = column.saturating_sub(last.to_string().width());
-            }
+            line.truncate(kept);
             if room > 0 {
                 line.push('…');
             }
@@ -127,10 +134,10 @@ fn fitted(text: Cow<'_, str>, kind: GlyphKind, room: usize) -> Glyph<'_> {
 
 fn is_suspicious(cluster: &str) -> bool {
     // The flags of England, Scotland and Wales consist of a black flag and tags.
-    if cluster.starts_with('\u{1f3f4}') && cluster.chars().count() <= 8 {
+    if cluster.starts_with('\u{1f3f4}') && cluster.chars().nth(8).is_none() {
         return false;
     }
-    cluster.chars().count() > MAX_CLUSTER_CHARS || cluster.chars().any(is_hidden)
+    cluster.chars().nth(MAX_CLUSTER_CHARS).is_some() || cluster.chars().any(is_hidden)
 }
 
 /// Characters that are invisible, or that change the order of others.
@@ -152,16 +159,10 @@ fn is_hidden(c: char) -> bool {
 }
 
 fn escaped(cluster: &str) -> String {
-    let hidden: Vec<char> = cluster
-        .chars()
-        .filter(|c| is_hidden(*c))
-        .take(MAX_CLUSTER_CHARS)
-        .collect();
-    let mut text: String = cluster
-        .chars()
-        .filter(|c| !is_hidden(*c))
-        .take(MAX_CLUSTER_CHARS)
-        .collect();
+    // A cluster can be as long as the text.
+    let first_chars = || cluster.chars().take(MAX_CLUSTER_CHARS);
+    let hidden: Vec<char> = first_chars().filter(|c| is_hidden(*c)).collect();
+    let mut text: String = first_chars().filter(|c| !is_hidden(*c)).collect();
     if text.width() == 0 {
         text.clear();
     }
@@ -207,6 +208,8 @@ mod tests {
         check("漢", 1, "…", 1);
         check("\u{202e}", 4, "<U+…", 4);
         assert_eq!(single_line("漢字 and\nmore", 6), "漢字 …");
+        assert_eq!(single_line("👩‍👩‍👧👩‍👩‍👧", 3), "👩‍👩‍👧…");
+        assert_eq!(single_line("👩‍👩‍👧👩‍👩‍👧", 2), "…");
         assert_eq!(single_line("a\u{1b}[31mb", 40), "a<U+001B>[31mb");
     }
 }

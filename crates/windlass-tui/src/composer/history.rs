@@ -83,6 +83,11 @@ impl PromptHistory {
         (history, failure)
     }
 
+    /// Appends later prompts to `store`, without loading it.
+    pub fn set_store(&mut self, store: Box<dyn HistoryStore>) {
+        self.store = Some(store);
+    }
+
     /// Adds a prompt as the newest entry. Blank prompts and repetitions of the newest entry are ignored.
     pub fn add(&mut self, entry: FoldedText) -> io::Result<()> {
         self.browsing = None;
@@ -161,11 +166,23 @@ impl PromptHistory {
     /// The newest entry older than `before` that contains `query`. Upper and lower case differ only if the query has
     /// upper-case letters.
     pub(super) fn search(&self, query: &str, before: usize) -> Option<usize> {
-        let is_exact = query.chars().any(char::is_uppercase);
         let lower = query.to_lowercase();
-        (0..before.min(self.entries.len())).rev().find(|index| {
-            let text = &self.entries[*index].text;
-            text.contains(query) || (!is_exact && text.to_lowercase().contains(&lower))
+        (0..before.min(self.entries.len()))
+            .rev()
+            .find(|index| self.contains(*index, query, &lower))
+    }
+
+    /// The oldest entry newer than `after` that contains `query`.
+    pub(super) fn search_newer(&self, query: &str, after: usize) -> Option<usize> {
+        let lower = query.to_lowercase();
+        (after.saturating_add(1)..self.entries.len())
+            .find(|index| self.contains(*index, query, &lower))
+    }
+
+    fn contains(&self, index: usize, query: &str, lower: &str) -> bool {
+        let is_exact = query.chars().any(char::is_uppercase);
+        self.entries.get(index).is_some_and(|entry| {
+            entry.text.contains(query) || (!is_exact && contains_lower(&entry.text, lower))
         })
     }
 
@@ -185,4 +202,15 @@ impl PromptHistory {
         }
         true
     }
+}
+
+/// Whether the text contains the query, which is in lower case.
+fn contains_lower(text: &str, query: &str) -> bool {
+    if query.is_ascii() {
+        // No copy of the text, because every key searches the whole history.
+        let query = query.as_bytes();
+        let mut windows = text.as_bytes().windows(query.len().max(1));
+        return windows.any(|window| window.eq_ignore_ascii_case(query));
+    }
+    text.to_lowercase().contains(query)
 }

@@ -197,4 +197,22 @@ mod tests {
         assert!(size < 4 << 20, "{size}");
         assert_eq!(texts(&mut store), loaded);
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            cases: 64,
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_bytes_can_be_loaded(bytes in proptest::collection::vec(0_u8..=255, 0..400)) {
+            let (_dir, mut store) = store();
+            create_parent(&store.path).expect("a directory");
+            fs::write(&store.path, &bytes).expect("written");
+            let before = texts(&mut store).len();
+            store.append(&"new".to_owned().into()).expect("appended");
+            assert_eq!(texts(&mut store).len(), before + 1);
+        }
+    }
 }

@@ -219,6 +219,61 @@ pub fn key_bindings() -> &'static [KeyBinding] {
     KEY_BINDINGS
 }
 
+/// A key of vi's normal mode, for `/help` if the mode is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViKeyHelp {
+    pub keys: &'static str,
+    pub help: &'static str,
+}
+
+const fn vi(keys: &'static str, help: &'static str) -> ViKeyHelp {
+    ViKeyHelp { keys, help }
+}
+
+static VI_KEYS: &[ViKeyHelp] = &[
+    vi(
+        "h j k l",
+        "Move by characters and rows; in the first and last row, show other prompts",
+    ),
+    vi("w b e W B E", "Move by words"),
+    vi(
+        "0 ^ $ gg G",
+        "Move to the ends of the line and of the text; 3G moves to line 3",
+    ),
+    vi(
+        "f F t T ; ,",
+        "Move to a character in the line, again, and back",
+    ),
+    vi(
+        "i a I A o O",
+        "Insert before, after, at the ends of the line, or in a new line",
+    ),
+    vi(
+        "d c y",
+        "Delete, change or copy up to a motion; twice for the line",
+    ),
+    vi(
+        "x X s S D C Y",
+        "Delete, change or copy a character or a line",
+    ),
+    vi("p P", "Insert the text that was deleted or copied last"),
+    vi(
+        "r ~ J",
+        "Replace a character, exchange the case, join lines",
+    ),
+    vi("u, ctrl-r", "Undo and redo"),
+    vi(
+        "esc",
+        "Cancel a command; in insert mode, return to normal mode",
+    ),
+];
+
+/// The keys of vi's normal mode, in the order of `/help`.
+#[must_use]
+pub fn vi_key_help() -> &'static [ViKeyHelp] {
+    VI_KEYS
+}
+
 /// The action of a key.
 pub(super) fn action_of(key: KeyEvent) -> Option<ComposerAction> {
     static ACTIONS: OnceLock<HashMap<(KeyCode, KeyModifiers), ComposerAction>> = OnceLock::new();

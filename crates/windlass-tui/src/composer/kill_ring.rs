@@ -4,12 +4,15 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::edit_log::EditKind;
+use super::folds::{PasteFolds, has_mark};
 use super::text_buffer::TextBuffer;
 
 /// Entries of the ring.
 const MAX_KILLS: usize = 60;
 /// Bytes of all entries.
 const MAX_KILL_BYTES: usize = 32 << 20;
+/// Bytes of an entry that is kept in full after its folded pastes are gone.
+const MAX_UNFOLDED: usize = 1 << 20;
 
 /// The last command, valid while neither the text nor the cursor changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,20 @@ struct LastKillCommand {
 pub(super) struct KillRing {
     entries: VecDeque<String>,
     last: Option<LastKillCommand>,
+}
+
+impl KillRing {
+    /// Puts the contents of pastes in the place of marks, before the pastes are dropped.
+    pub(super) fn unfold(&mut self, folds: &PasteFolds) {
+        self.last = None;
+        self.entries
+            .retain(|entry| folds.expanded_size(entry) <= MAX_UNFOLDED || !has_mark(entry));
+        for entry in &mut self.entries {
+            if has_mark(entry) {
+                *entry = folds.expanded(entry);
+            }
+        }
+    }
 }
 
 impl TextBuffer {

@@ -90,7 +90,7 @@ impl<T: Clone> ListPicker<T> {
         Some(&self.selected_item()?.value)
     }
 
-    /// Handles a key.
+    /// Handles a key. Releases of keys are ignored.
     pub fn key(&mut self, key: KeyEvent) -> PickerOutcome<T> {
         if key.kind == KeyEventKind::Release {
             return PickerOutcome::Ignored;

@@ -39,6 +39,28 @@ fn class(cluster: &str, kind: WordKind) -> ClusterClass {
     }
 }
 
+/// The clusters from `pos`, with their distances from it.
+fn clusters_after(text: &str, pos: usize) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = pos;
+    std::iter::from_fn(move || {
+        let next = next_boundary(text, at);
+        let cluster = (at - pos, &text[at..next]);
+        at = next;
+        (!cluster.1.is_empty()).then_some(cluster)
+    })
+}
+
+/// The clusters before `pos`, last first.
+fn clusters_before(text: &str, pos: usize) -> impl Iterator<Item = &str> {
+    let mut at = pos;
+    std::iter::from_fn(move || {
+        let before = prev_boundary(text, at);
+        let cluster = &text[before..at];
+        at = before;
+        (!cluster.is_empty()).then_some(cluster)
+    })
+}
+
 fn is_blank(class: ClusterClass) -> bool {
     matches!(class, ClusterClass::Space | ClusterClass::LineBreak)
 }
@@ -48,7 +70,7 @@ pub(super) fn word_forward(text: &str, pos: usize) -> usize {
     let is_word = |class| matches!(class, ClusterClass::Word | ClusterClass::Fold);
     let mut at = pos;
     let mut inside = false;
-    for cluster in text[pos..].graphemes(true) {
+    for cluster in clusters_after(text, pos).map(|(_, cluster)| cluster) {
         let class = class(cluster, WordKind::Small);
         if inside && class != ClusterClass::Word {
             break;
@@ -66,7 +88,7 @@ pub(super) fn word_forward(text: &str, pos: usize) -> usize {
 pub(super) fn word_backward(text: &str, pos: usize) -> usize {
     let mut at = pos;
     let mut inside = false;
-    for cluster in text[..pos].graphemes(true).rev() {
+    for cluster in clusters_before(text, pos) {
         let class = class(cluster, WordKind::Small);
         if inside && class != ClusterClass::Word {
             break;
@@ -87,7 +109,7 @@ pub(super) fn big_word_backward(text: &str, pos: usize) -> usize {
 
 /// The beginning of the next word: `w` of vi.
 pub(super) fn next_word_start(text: &str, pos: usize, kind: WordKind) -> usize {
-    let mut clusters = text[pos..].grapheme_indices(true);
+    let mut clusters = clusters_after(text, pos);
     let Some((_, first)) = clusters.next() else {
         return pos;
     };
@@ -108,7 +130,7 @@ pub(super) fn next_word_start(text: &str, pos: usize, kind: WordKind) -> usize {
 pub(super) fn prev_word_start(text: &str, pos: usize, kind: WordKind) -> usize {
     let mut at = pos;
     let mut inside: Option<ClusterClass> = None;
-    for cluster in text[..pos].graphemes(true).rev() {
+    for cluster in clusters_before(text, pos) {
         let now = class(cluster, kind);
         if let Some(word) = inside
             && (now != word || word == ClusterClass::Fold)
@@ -125,7 +147,7 @@ pub(super) fn prev_word_start(text: &str, pos: usize, kind: WordKind) -> usize {
 
 /// The last cluster of the next word: `e` of vi.
 pub(super) fn next_word_end(text: &str, pos: usize, kind: WordKind) -> usize {
-    let mut clusters = text[pos..].grapheme_indices(true).skip(1).peekable();
+    let mut clusters = clusters_after(text, pos).skip(1).peekable();
     while let Some((at, cluster)) = clusters.next() {
         let now = class(cluster, kind);
         if is_blank(now) {

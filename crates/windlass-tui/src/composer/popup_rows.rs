@@ -76,6 +76,9 @@ pub(super) fn draw(row: &ListRow, widths: &[usize], width: usize, is_selected: b
         line = line.with(text, bold);
     }
     for (detail, column) in row.details.iter().zip(1..) {
+        if detail.is_empty() {
+            continue;
+        }
         let start = widths.iter().take(column).sum::<usize>() + 2 * column;
         let gap = start.saturating_sub(used).max(2);
         if used + gap >= left {

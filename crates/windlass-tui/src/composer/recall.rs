@@ -76,12 +76,27 @@ impl Composer {
                 search.query.pop();
                 self.find_older(usize::MAX);
             }
-            (_, Some(ComposerAction::HistorySearch | ComposerAction::HistoryPrevious)) => {
-                if let Some(found) = search.found {
-                    let query = search.query.clone();
-                    if self.history.search(&query, found).is_some() {
-                        self.find_older(found);
-                    }
+            (
+                _,
+                Some(
+                    ComposerAction::HistorySearch
+                    | ComposerAction::HistoryPrevious
+                    | ComposerAction::Up,
+                ),
+            ) => {
+                let older = search
+                    .found
+                    .and_then(|found| self.history.search(&search.query, found));
+                if older.is_some() {
+                    self.show_found(older);
+                }
+            }
+            (_, Some(ComposerAction::HistoryNext | ComposerAction::Down)) => {
+                let newer = search
+                    .found
+                    .and_then(|found| self.history.search_newer(&search.query, found));
+                if newer.is_some() {
+                    self.show_found(newer);
                 }
             }
             (_, Some(ComposerAction::Interrupt | ComposerAction::OpenEditor)) => {
@@ -117,16 +132,22 @@ impl Composer {
             && self.buffer.cursor() == self.buffer.text().len()
     }
 
+    /// Shows the newest entry older than `before` that contains the query.
     fn find_older(&mut self, before: usize) {
+        let query = self.search.as_ref().map(|search| search.query.as_str());
+        let found = query
+            .filter(|query| !query.is_empty())
+            .and_then(|query| self.history.search(query, before));
+        self.show_found(found);
+    }
+
+    fn show_found(&mut self, found: Option<usize>) {
         let Some(search) = &mut self.search else {
             return;
         };
-        search.found = match search.query.is_empty() {
-            true => None,
-            false => self.history.search(&search.query, before),
-        };
+        search.found = found;
         search.preview.reset();
-        if let Some(entry) = search.found.and_then(|found| self.history.entry(found)) {
+        if let Some(entry) = found.and_then(|found| self.history.entry(found)) {
             search.preview.set_folded(entry);
             search.preview.move_to(0);
         }

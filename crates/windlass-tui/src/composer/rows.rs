@@ -239,6 +239,11 @@ pub(super) fn boundary_at(text: &str, pos: usize) -> usize {
 }
 
 pub(super) fn next_boundary(text: &str, pos: usize) -> usize {
+    let bytes = text.as_bytes();
+    // Most text is ASCII, in which every byte is a cluster.
+    if bytes.get(pos).is_some_and(u8::is_ascii) && bytes.get(pos + 1).is_none_or(u8::is_ascii) {
+        return pos + 1;
+    }
     text[pos..]
         .graphemes(true)
         .next()
@@ -246,6 +251,12 @@ pub(super) fn next_boundary(text: &str, pos: usize) -> usize {
 }
 
 pub(super) fn prev_boundary(text: &str, pos: usize) -> usize {
+    if let [.., before, last] = &text.as_bytes()[..pos]
+        && before.is_ascii()
+        && last.is_ascii()
+    {
+        return pos - 1;
+    }
     text[..pos]
         .graphemes(true)
         .next_back()

@@ -2,7 +2,7 @@
 
 use super::folds::FoldedText;
 
-/// A submitted text.
+/// A text that the user submitted, with its meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     pub kind: SubmissionKind,

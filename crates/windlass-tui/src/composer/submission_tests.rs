@@ -90,3 +90,27 @@ fn pasted_paths_of_images_are_recognized() {
     check("/tmp/a.txt", None);
     check("'", None);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    #[test]
+    fn no_text_makes_the_parsers_panic(text in ".{0,60}", at in r#"[ @"'\\/!#.a%2~]{0,30}(png|/model )?"#) {
+        for text in [text.as_str(), at.as_str(), &format!("{at}{text}")] {
+            let folded = FoldedText { text: text.to_owned(), pastes: Vec::new() };
+            let _ = parse(&folded, String::new(), COMMANDS.into_iter());
+            let _ = pasted_image(text);
+            image_mentions(text);
+        }
+    }
+
+    #[test]
+    fn every_path_of_an_image_survives_its_mention(name in r"[^\p{Cc}\p{Co}]{1,20}") {
+        let path = format!("{name}.png");
+        let text = format!("({} x", file_mention(&path));
+        proptest::prop_assert_eq!(image_mentions(&text), [PromptAttachment { path }]);
+    }
+}

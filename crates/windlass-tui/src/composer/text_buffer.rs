@@ -54,11 +54,12 @@ impl TextBuffer {
     /// Replaces everything by `text`, as an edit that can be undone.
     pub fn set_text(&mut self, text: String) {
         let text = clean(text);
+        self.close_group();
         self.replace(0..self.text.len(), &text, EditKind::Other);
         self.move_to(self.text.len());
     }
 
-    /// Types one character.
+    /// Types one character; a control character is ignored.
     pub fn insert_char(&mut self, c: char) {
         if is_allowed(c) {
             let mut bytes = [0; 4];
@@ -139,7 +140,8 @@ impl TextBuffer {
 
     /// Forgets the text, its undo steps and its pastes. The kill ring stays.
     pub(super) fn reset(&mut self) {
-        let kills = std::mem::take(&mut self.kills);
+        let mut kills = std::mem::take(&mut self.kills);
+        kills.unfold(&self.folds);
         let layout = std::mem::take(&mut self.layout);
         let version = self.version;
         *self = Self {
@@ -184,6 +186,7 @@ impl TextBuffer {
     /// Replaces the text by a stored one, as an edit that can be undone.
     pub(super) fn set_folded(&mut self, stored: &FoldedText) {
         let text = self.folds.import(stored);
+        self.close_group();
         self.replace(0..self.text.len(), &text, EditKind::Other);
         self.move_to(self.text.len());
     }

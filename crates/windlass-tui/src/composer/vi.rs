@@ -3,15 +3,19 @@
 use std::ops::Range;
 
 use super::edit_log::EditKind;
-use super::motions::{
-    WordKind, first_nonblank, left_in_line, line_end, line_start, next_word_start, right_in_line,
-};
+use super::folds::{PasteFolds, has_mark};
+use super::motions::{WordKind, first_nonblank, left_in_line, line_end, line_start, right_in_line};
 use super::rows::next_boundary;
 use super::text_buffer::TextBuffer;
+use super::vi_edits::{
+    before_line_break, changed_words, join_lines, lines_below, repeated, replace_chars, toggle_case,
+};
 use super::vi_motions::{MotionReach, PendingFind, ViMotion, motion};
 
 /// The highest count; larger ones are cut.
-const MAX_COUNT: usize = 9_999;
+pub(super) const MAX_COUNT: usize = 9_999;
+/// Bytes of the register that are kept in full after their folded pastes are gone.
+const MAX_UNFOLDED: usize = 1 << 20;
 
 /// The modes of vi that the composer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +81,17 @@ impl ViState {
         self.cancel();
     }
 
+    /// Puts the contents of pastes in the place of marks, before the pastes are dropped.
+    pub(super) fn unfold(&mut self, folds: &PasteFolds) {
+        let text = &mut self.register.text;
+        if has_mark(text) {
+            *text = match folds.expanded_size(text) {
+                ..=MAX_UNFOLDED => folds.expanded(text),
+                _ => String::new(),
+            };
+        }
+    }
+
     /// Handles Esc. Returns whether it had an effect.
     pub(super) fn escape(&mut self, buffer: &mut TextBuffer) -> bool {
         if self.mode == ViMode::Insert {
@@ -108,7 +123,8 @@ impl ViState {
         }
     }
 
-    fn cancel(&mut self) {
+    /// Forgets the count, the operator and the awaited character.
+    pub(super) fn cancel(&mut self) {
         self.count = None;
         self.operator = None;
         self.awaited = None;
@@ -446,93 +462,6 @@ impl ViState {
             }
         }
     }
-}
-
-fn repeated(
-    text: &str,
-    pos: usize,
-    count: Option<usize>,
-    step: impl Fn(&str, usize) -> usize,
-) -> usize {
-    (0..count.unwrap_or(1).max(1)).fold(pos, |at, _| step(text, at))
-}
-
-/// The end of the line that is `count` lines below.
-fn lines_below(text: &str, pos: usize, count: usize) -> usize {
-    let mut end = line_end(text, pos);
-    for _ in 0..count {
-        if end >= text.len() {
-            break;
-        }
-        end = line_end(text, end + 1);
-    }
-    end
-}
-
-/// The end of the words for `cw`: without the spaces after them, or only spaces if the cursor is on one.
-fn changed_words(text: &str, pos: usize, kind: WordKind, count: usize) -> usize {
-    let end = (0..count.clamp(1, MAX_COUNT)).fold(pos, |at, _| next_word_start(text, at, kind));
-    let words = &text[pos..end];
-    let is_blank = words.starts_with([' ', '\t']);
-    let trimmed = if is_blank && count == 1 {
-        words.trim_end_matches('\n')
-    } else {
-        words.trim_end()
-    };
-    pos + trimmed.len()
-}
-
-/// `dw` on the last word of a line leaves the line break.
-fn before_line_break(text: &str, low: usize, high: usize) -> usize {
-    let range = &text[low..high];
-    let kept = range.trim_end().len();
-    match range[kept..].find('\n') {
-        Some(at) if kept + at > 0 => low + kept + at,
-        _ => high,
-    }
-}
-
-fn replace_chars(buffer: &mut TextBuffer, count: usize, c: char) {
-    let start = buffer.cursor();
-    let end = repeated(buffer.text(), start, Some(count), right_in_line);
-    let found =
-        unicode_segmentation::UnicodeSegmentation::graphemes(&buffer.text()[start..end], true);
-    if found.count() < count || !super::folds::is_allowed(c) {
-        return;
-    }
-    let new = c.to_string().repeat(count);
-    buffer.replace(start..end, &new, EditKind::Other);
-    let last = left_in_line(buffer.text(), buffer.cursor());
-    buffer.move_to(last);
-}
-
-fn toggle_case(buffer: &mut TextBuffer, count: usize) {
-    let start = buffer.cursor();
-    let end = repeated(buffer.text(), start, Some(count), right_in_line);
-    let toggled: String = buffer.text()[start..end]
-        .chars()
-        .flat_map(|c| -> Box<dyn Iterator<Item = char>> {
-            if c.is_uppercase() {
-                Box::new(c.to_lowercase())
-            } else {
-                Box::new(c.to_uppercase())
-            }
-        })
-        .collect();
-    buffer.replace(start..end, &toggled, EditKind::Other);
-}
-
-/// Joins the line with the next one, with one space between them.
-fn join_lines(buffer: &mut TextBuffer) {
-    let text = buffer.text();
-    let end = line_end(text, buffer.cursor());
-    if end >= text.len() {
-        return;
-    }
-    let next = first_nonblank(text, end + 1);
-    let space = if text[..end].ends_with(' ') { "" } else { " " };
-    buffer.replace(end..next, space, EditKind::Other);
-    buffer.move_to(end);
 }
 
 #[cfg(test)]

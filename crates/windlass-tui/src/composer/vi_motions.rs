@@ -12,7 +12,7 @@ pub(super) struct PendingFind {
     is_forward: bool,
     /// Stop one cluster before the target.
     is_till: bool,
-    /// `;` and `,` go on from a target next to the cursor.
+    /// `;` and `,` skip a target next to the cursor.
     is_repeated: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) enum MotionReach {
     /// The cluster at the higher end is not included.
     Exclusive,
     Inclusive,
-    /// Whole lines.
+    /// Whole lines, from the line of the cursor to that of the target.
     Lines,
 }
 

@@ -9,7 +9,8 @@ use super::glyphs::{GlyphKind, glyph, single_line};
 use super::rows::{TextRow, boundary_at};
 use super::text_buffer::TextBuffer;
 
-/// The mark before the first row; further rows are indented by the same columns.
+/// The mark before the first row. Further rows are indented by the same columns; an arrow there says that text is hidden
+/// above or below.
 const PROMPT_MARK: &str = " > ";
 /// Narrower terminals show the text without the mark.
 const MIN_WIDTH_WITH_MARK: usize = 8;
@@ -138,7 +139,21 @@ fn draw_text(
     let row_number = rows.iter().position(|row| *row == cursor_row).unwrap_or(0);
     let lines = rows
         .iter()
-        .map(|row| draw_row(buffer, *row, mark, style))
+        .enumerate()
+        .map(|(number, row)| {
+            let is_cut_above = number == 0 && row.start > 0;
+            let is_cut_below = number + 1 == rows.len() && row.end < buffer.text.len();
+            let line = StyledLine::default();
+            let line = match (mark, is_cut_above, is_cut_below) {
+                ("", ..) => line,
+                (_, true, true) => line.with(" ↕ ", Tone::Muted),
+                (_, true, false) => line.with(" ↑ ", Tone::Muted),
+                (_, false, true) if number > 0 => line.with(" ↓ ", Tone::Muted),
+                _ if number == 0 => line.with(mark, Tone::Accent),
+                _ => line.with(" ".repeat(mark.len()), Tone::Text),
+            };
+            draw_row(buffer, *row, line, style)
+        })
         .collect();
     ComposerView {
         rows: lines,
@@ -196,19 +211,13 @@ fn visible_rows(buffer: &mut TextBuffer, top: &mut usize, max_rows: usize) -> Ve
     rows
 }
 
+/// Appends the text of a row to its mark.
 fn draw_row(
     buffer: &TextBuffer,
     row: TextRow,
-    mark: &str,
+    mut line: StyledLine,
     style: &dyn Fn(usize) -> TextStyle,
 ) -> StyledLine {
-    let mut line = StyledLine::default();
-    if !mark.is_empty() {
-        line = match row.start {
-            0 => line.with(mark, Tone::Accent),
-            _ => line.with(" ".repeat(mark.len()), Tone::Text),
-        };
-    }
     let width = buffer.layout.width();
     let mut column = 0;
     for (at, cluster) in buffer.text[row.start..row.end].grapheme_indices(true) {
@@ -268,3 +277,7 @@ fn tail_of(line: &str, room: usize) -> String {
     }
     format!("…{}", &whole[from..])
 }
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;
