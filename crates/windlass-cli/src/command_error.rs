@@ -14,6 +14,7 @@ use windlass::settings::ConfigError;
 
 use crate::exit;
 use crate::sanitize::message;
+use windlass_tui::TerminalRestorer;
 
 /// An error that ends a command.
 #[derive(Debug)]
@@ -71,10 +72,22 @@ impl CommandError {
     }
 }
 
+/// The terminal of the interface, while it is open.
+static TERMINAL: parking_lot::Mutex<Option<TerminalRestorer>> = parking_lot::Mutex::new(None);
+
+/// Lets the panic hook restore this terminal before it prints.
+pub(crate) fn restore_after_panic(terminal: TerminalRestorer) {
+    *TERMINAL.lock() = Some(terminal);
+}
+
 /// Installs the hook that prints panics, which are bugs of windlass. The message may quote any text, so it is printed
 /// without secrets and terminal escapes.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
+        // A thread that panics while it holds the lock must not wait for itself.
+        if let Some(terminal) = TERMINAL.try_lock().as_deref().and_then(Option::as_ref) {
+            terminal.restore_now();
+        }
         let values =
             std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(keeps_secret));
         let secrets = Secrets::new(

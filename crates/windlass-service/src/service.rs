@@ -15,9 +15,9 @@ use windlass::core::overview::SessionOverview;
 use windlass::core::pause::PauseReason;
 use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::workspace::Files;
+use windlass::flags::RunFlags;
 use windlass::machine::{Root, SessionLog};
 use windlass::notifications::Notifier;
-use windlass::flags::RunFlags;
 use windlass::settings::{Places, Settings, places};
 use windlass::{Environment, Notices, model, recover};
 

@@ -42,6 +42,8 @@ use crate::screen::{DisplayMode, Screen, ScreenOptions};
 use crate::shell::UserShell;
 use crate::status_line::StatusFacts;
 use crate::terminal::input::{TerminalEvent, TerminalEvents};
+use crate::terminal::notify::TaskProgress;
+use crate::terminal::session::TerminalRestorer;
 
 /// The shortest time between two frames that no key caused.
 const FRAME: Duration = Duration::from_millis(16);
@@ -84,6 +86,8 @@ pub struct TuiOptions {
     pub notices: mpsc::Receiver<String>,
     /// A text that is shown first, for example when no model is set up.
     pub greeting: Vec<StyledLine>,
+    /// Receives a handle that restores the terminal, for the panic hook of the process.
+    pub on_open: Box<dyn FnOnce(TerminalRestorer)>,
     /// A prompt that is submitted at once.
     pub first_prompt: Option<String>,
 }
@@ -137,6 +141,9 @@ pub async fn run(options: TuiOptions) -> io::Result<TuiEnd> {
         environment: options.environment.clone(),
         display: options.display,
     })?;
+    let mut options = options;
+    let on_open = std::mem::replace(&mut options.on_open, Box::new(|_| ()));
+    on_open(screen.restorer());
     let mut app = App::new(options, screen, results);
     let mut signals = EndSignals::listen()?;
     app.start();
@@ -145,7 +152,12 @@ pub async fn run(options: TuiOptions) -> io::Result<TuiEnd> {
     let mut last_frame = Instant::now();
     while !app.quit {
         let next_frame = app.dirty.then(|| last_frame + FRAME);
-        let wake = [next_frame, app.next_second(), app.next_index_poll()];
+        let wake = [
+            next_frame,
+            app.next_second(),
+            app.next_index_poll(),
+            app.screen.settles_at(),
+        ];
         let wake = wake.into_iter().flatten().min();
         tokio::select! {
             biased;
@@ -248,10 +260,8 @@ impl App {
 
     /// Opens the backend beside the interface, and restores the draft.
     fn start(&mut self) {
-        let opening = std::mem::replace(
-            &mut self.options.opening,
-            Box::pin(std::future::pending()),
-        );
+        let opening =
+            std::mem::replace(&mut self.options.opening, Box::pin(std::future::pending()));
         self.spawn(async move { TaskResult::Opened(opening.await) });
         if let Err(err) = self.composer.restore_draft() {
             self.warn(format!("the draft cannot be read: {err}"));
@@ -266,9 +276,16 @@ impl App {
     }
 
     fn next_second(&self) -> Option<Instant> {
-        let runs = self.conversation.run.as_ref().is_some_and(|run| !run.paused);
+        let runs = self
+            .conversation
+            .run
+            .as_ref()
+            .is_some_and(|run| !run.paused);
         let moves = runs && !self.options.reduced_motion && self.screen.shows_time();
-        let arms = self.panel.as_ref().is_some_and(|panel| panel.waits_to_arm(now_ms()));
+        let arms = self
+            .panel
+            .as_ref()
+            .is_some_and(|panel| panel.waits_to_arm(now_ms()));
         match (moves, arms) {
             (_, true) => Some(Instant::now() + Duration::from_millis(100)),
             (true, false) => {
@@ -288,7 +305,10 @@ impl App {
     }
 
     fn woke(&mut self) {
-        if self.composer.poll_files() || self.conversation.run.is_some() || self.panel.is_some() {
+        let moves = self.conversation.run.is_some()
+            || self.panel.is_some()
+            || self.screen.settles_at().is_some();
+        if self.composer.poll_files() || moves {
             self.dirty = true;
         }
         if let Err(err) = self.composer.save_draft(Instant::now()) {
@@ -326,6 +346,7 @@ impl App {
     fn draw(&mut self) -> io::Result<()> {
         self.dirty = false;
         let now = now_ms();
+        self.show_progress();
         let finished = self.conversation.take_finished();
         match &mut self.full {
             Some(full) => {
@@ -350,6 +371,15 @@ impl App {
             panel.was_shown(now);
         }
         Ok(())
+    }
+
+    fn show_progress(&mut self) {
+        let progress = match &self.conversation.run {
+            Some(_) if !self.conversation.asks.is_empty() => TaskProgress::Paused,
+            Some(run) if !run.paused => TaskProgress::Unknown,
+            _ => TaskProgress::Hidden,
+        };
+        self.screen.set_progress(progress);
     }
 
     fn warn(&mut self, text: impl AsRef<str>) {
@@ -400,5 +430,7 @@ impl App {
 fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        .map_or(0, |since| {
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        })
 }

@@ -17,11 +17,11 @@ const MAX_TOUCHES: usize = 12;
 const MAX_LINES: usize = 16;
 /// Keys are ignored for this time after the panel appears or the user typed, so that no key that was meant for the composer
 /// answers.
-pub const GUARD_MS: i64 = 600;
+pub(crate) const GUARD_MS: i64 = 600;
 
 /// The effect of a key.
 #[derive(Debug, Clone, PartialEq)]
-pub enum AskOutcome {
+pub(crate) enum AskOutcome {
     /// The panel used the key.
     Handled,
     /// The key belongs to the composer.
@@ -46,7 +46,7 @@ enum PanelStage {
 }
 
 /// The panel of one ask.
-pub struct AskPanel {
+pub(crate) struct AskPanel {
     pub ask: Ask,
     stage: PanelStage,
     /// The number of further asks that are open.
@@ -58,7 +58,7 @@ pub struct AskPanel {
 impl AskPanel {
     /// A panel that does not take keys yet.
     #[must_use]
-    pub fn new(ask: Ask, others: usize) -> Self {
+    pub(crate) fn new(ask: Ask, others: usize) -> Self {
         let stage = match &ask.about {
             About::Question(_) => PanelStage::Text(LineInput::default()),
             _ => PanelStage::Choose,
@@ -73,26 +73,29 @@ impl AskPanel {
     }
 
     /// The panel was drawn: it takes keys after a pause.
-    pub fn was_shown(&mut self, now_ms: i64) {
+    pub(crate) fn was_shown(&mut self, now_ms: i64) {
         if self.armed_at_ms.is_none() {
             self.armed_at_ms = Some(now_ms + GUARD_MS);
         }
     }
 
     /// The user typed something else: the pause begins again.
-    pub fn delay(&mut self, now_ms: i64) {
+    pub(crate) fn delay(&mut self, now_ms: i64) {
         self.armed_at_ms = Some(now_ms + GUARD_MS);
     }
 
     /// Whether a key may answer now.
     #[must_use]
-    pub fn is_armed(&self, now_ms: i64) -> bool {
+    pub(crate) fn is_armed(&self, now_ms: i64) -> bool {
         self.armed_at_ms.is_some_and(|at| now_ms >= at)
     }
 
     /// Applies a key. The caller passes keys only if the panel [is armed](Self::is_armed).
-    pub fn key(&mut self, key: KeyEvent) -> AskOutcome {
-        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> AskOutcome {
+        if key
+            .modifiers
+            .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+        {
             return AskOutcome::Ignored;
         }
         match &mut self.stage {
@@ -171,7 +174,7 @@ impl AskPanel {
     }
 
     /// Text that was pasted.
-    pub fn paste(&mut self, text: &str) -> bool {
+    pub(crate) fn paste(&mut self, text: &str) -> bool {
         match &mut self.stage {
             PanelStage::Choose => false,
             PanelStage::Reason(input) | PanelStage::Pattern(input) | PanelStage::Text(input) => {
@@ -183,7 +186,7 @@ impl AskPanel {
 
     /// The rows of the panel, and the position of the cursor if a text is typed.
     #[must_use]
-    pub fn rows(&self, columns: usize) -> (Vec<StyledLine>, Option<(usize, usize)>) {
+    pub(crate) fn rows(&self, columns: usize) -> (Vec<StyledLine>, Option<(usize, usize)>) {
         let limit = if self.unfolded { usize::MAX } else { MAX_LINES };
         let mut rows = match &self.ask.about {
             About::Approval(approval) => approval_rows(approval, limit),
@@ -290,7 +293,10 @@ fn limited(lines: Vec<StyledLine>, limit: usize) -> Vec<StyledLine> {
     let all = lines.len();
     let mut shown: Vec<_> = lines.into_iter().take(limit).collect();
     if all > limit {
-        let text = format!("     … {} more lines are NOT shown; tab shows them", all - limit);
+        let text = format!(
+            "     … {} more lines are NOT shown; tab shows them",
+            all - limit
+        );
         shown.push(StyledLine::of(text, Tone::Warn));
     }
     shown
@@ -361,7 +367,11 @@ fn touch_rows(touches: &[Touch]) -> Vec<StyledLine> {
             Touch::Read { path, inside } => ("reads", path.clone(), !inside),
             Touch::Write {
                 path, inside, new, ..
-            } => (if *new { "creates" } else { "writes" }, path.clone(), !inside),
+            } => (
+                if *new { "creates" } else { "writes" },
+                path.clone(),
+                !inside,
+            ),
             Touch::Connect { host } => ("network", host_name::in_words(host).to_string(), false),
             Touch::Execute { .. } => continue,
         };
@@ -398,7 +408,11 @@ fn landing_rows(landing: &LandingAsk) -> Vec<StyledLine> {
     }
     for check in landing.failing.iter().take(MAX_TOUCHES) {
         let text = format!("{} fails, as it did before this run", marked_line(check));
-        rows.push(StyledLine::of("   ✗ ", Tone::Bad).with(text, Tone::Text).with_indent(5));
+        rows.push(
+            StyledLine::of("   ✗ ", Tone::Bad)
+                .with(text, Tone::Text)
+                .with_indent(5),
+        );
     }
     rows
 }

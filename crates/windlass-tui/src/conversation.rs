@@ -184,7 +184,11 @@ impl Conversation {
     pub fn open_lines(&self, now_ms: i64) -> Vec<StyledLine> {
         let mut lines = self.answer.tail();
         if lines.is_empty() && !self.reasoning.is_empty() {
-            let from = self.reasoning.chars().count().saturating_sub(REASONING_CHARS);
+            let from = self
+                .reasoning
+                .chars()
+                .count()
+                .saturating_sub(REASONING_CHARS);
             let end: String = self.reasoning.chars().skip(from).collect();
             let last = end.trim_end().lines().next_back().unwrap_or_default();
             let style = TextStyle {
@@ -417,7 +421,9 @@ impl Conversation {
                 self.terms(event, terms, name.as_deref());
             }
             EventKind::CallStarted { call, .. } => {
-                let title = self.calls.start(call, event.at.as_millis(), &self.workspace);
+                let title = self
+                    .calls
+                    .start(call, event.at.as_millis(), &self.workspace);
                 self.set_activity(event, Activity::Calling(title));
                 // The transcript pairs the call with its denial and its end.
                 let _ = self.transcript.line(event);
@@ -523,8 +529,11 @@ impl Conversation {
             Severity::Info => Tone::Muted,
             _ => Tone::Text,
         };
-        let mut lines =
-            vec![StyledLine::of(format!(" {mark} "), tone).with(title, text).with_indent(3)];
+        let mut lines = vec![
+            StyledLine::of(format!(" {mark} "), tone)
+                .with(title, text)
+                .with_indent(3),
+        ];
         for block in &line.body {
             if let LineBlock::Note(_, note) | LineBlock::Hint(note) = block {
                 let note = sanitize::one_line(note).into_owned();
@@ -543,7 +552,9 @@ impl Conversation {
         let separates = match (self.last_kind, kind) {
             (None, _) => false,
             (Some(BlockKind::Answer), BlockKind::Answer) => false,
-            (Some(last), _) => last != kind || kind == BlockKind::Prompt || kind == BlockKind::Landing,
+            (Some(last), _) => {
+                last != kind || kind == BlockKind::Prompt || kind == BlockKind::Landing
+            }
         };
         if separates {
             lines.insert(0, StyledLine::default());

@@ -104,7 +104,8 @@ impl FullScreen {
             let columns = usize::from(area.width).max(1);
             let input = view.input(columns, usize::from(area.height / 2).max(3));
             let queue = view.queue(columns);
-            let input_height = (input.rows.len() + queue.len()).min(usize::from(area.height)) as u16;
+            let input_height =
+                (input.rows.len() + queue.len()).min(usize::from(area.height)) as u16;
             let [top, body, rule, below, status] = Layout::vertical([
                 Constraint::Length(1),
                 Constraint::Min(1),
@@ -142,7 +143,10 @@ impl FullScreen {
                     width: (text.len() as u16).min(main.width),
                     height: 1,
                 };
-                frame.render_widget(Paragraph::new(text).style(style(Tone::Accent.into(), theme)), at);
+                frame.render_widget(
+                    Paragraph::new(text).style(style(Tone::Accent.into(), theme)),
+                    at,
+                );
             }
             if let Some(side) = side {
                 let block = Block::default()
@@ -178,7 +182,11 @@ impl FullScreen {
 fn tabs(current: Pane, theme: &ColorTheme) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     for (at, (pane, name)) in PANES.iter().enumerate() {
-        let tone = if *pane == current { Tone::Accent } else { Tone::Muted };
+        let tone = if *pane == current {
+            Tone::Accent
+        } else {
+            Tone::Muted
+        };
         let text = TextStyle {
             bold: *pane == current,
             ..tone.into()
@@ -227,7 +235,8 @@ fn pane_lines(pane: Pane, view: &FullView<'_>, columns: usize) -> Vec<StyledLine
 fn side_lines(view: &FullView<'_>, columns: usize) -> Vec<StyledLine> {
     let columns = columns.max(1);
     let conversation = view.conversation;
-    let heading = |text: &str| StyledLine::of(format!(" {text}"), TextStyle::from(Tone::Text).bold());
+    let heading =
+        |text: &str| StyledLine::of(format!(" {text}"), TextStyle::from(Tone::Text).bold());
     let mut lines = Vec::new();
     lines.push(heading("Checks"));
     if conversation.checks.rows.is_empty() {
@@ -269,9 +278,8 @@ fn draw_lines(
 }
 
 fn to_line<'a>(line: &'a StyledLine, theme: &ColorTheme) -> Line<'a> {
-    let span = |span: &'a windlass_text::Span| {
-        Span::styled(span.text.as_str(), style(span.style, theme))
-    };
+    let span =
+        |span: &'a windlass_text::Span| Span::styled(span.text.as_str(), style(span.style, theme));
     Line::from(line.spans.iter().map(span).collect::<Vec<_>>())
 }
 

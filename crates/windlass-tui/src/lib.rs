@@ -14,10 +14,10 @@ mod line_input;
 mod screen;
 mod shell;
 mod status_line;
-mod stub;
 pub mod terminal;
 
 pub use app::{SessionChoice, TuiEnd, TuiOptions, run};
 pub use backend::{Backend, EventSource, OperationError, SourceItem};
 pub use screen::DisplayMode;
 pub use status_line::StatusFacts;
+pub use terminal::session::TerminalRestorer;

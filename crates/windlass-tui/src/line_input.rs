@@ -8,7 +8,7 @@ const MAX_BYTES: usize = 16 << 10;
 
 /// A field of one line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LineInput {
+pub(crate) struct LineInput {
     text: String,
     /// The position of the cursor in bytes, at the start of a cluster.
     cursor: usize,
@@ -17,19 +17,19 @@ pub struct LineInput {
 impl LineInput {
     /// A field with this text and the cursor at its end.
     #[must_use]
-    pub fn with_text(text: &str) -> Self {
+    pub(crate) fn with_text(text: &str) -> Self {
         let mut input = Self::default();
         input.insert(text);
         input
     }
 
     #[must_use]
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// Inserts a text at the cursor. Line breaks become spaces, and control characters are left out.
-    pub fn insert(&mut self, text: &str) {
+    pub(crate) fn insert(&mut self, text: &str) {
         for c in text.chars() {
             let c = if c.is_whitespace() { ' ' } else { c };
             if c.is_control() || self.text.len() + c.len_utf8() > MAX_BYTES {
@@ -41,8 +41,11 @@ impl LineInput {
     }
 
     /// Applies a key. Returns whether it was used.
-    pub fn key(&mut self, key: KeyEvent) -> bool {
-        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> bool {
+        if key
+            .modifiers
+            .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+        {
             return false;
         }
         match key.code {
@@ -74,7 +77,7 @@ impl LineInput {
 
     /// The part of the text that fits the width, and the column of the cursor in it.
     #[must_use]
-    pub fn view(&self, width: usize) -> (String, usize) {
+    pub(crate) fn view(&self, width: usize) -> (String, usize) {
         let width = width.max(2);
         let mut start = 0;
         while columns(&self.text[start..self.cursor]) >= width {
@@ -108,7 +111,11 @@ mod tests {
         check("ab", &[KeyCode::Home, KeyCode::Delete], "b");
         check("e\u{301}", &[KeyCode::Backspace], "");
         check("漢字", &[KeyCode::Left, KeyCode::Backspace], "字");
-        check("", &[KeyCode::Backspace, KeyCode::Delete, KeyCode::Left], "");
+        check(
+            "",
+            &[KeyCode::Backspace, KeyCode::Delete, KeyCode::Left],
+            "",
+        );
     }
 
     #[test]

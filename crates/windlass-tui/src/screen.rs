@@ -1,11 +1,13 @@
 //! The screen in its three display modes: inline in the scrollback of the terminal, full screen, and plain lines.
 
 use std::io::{self, Stdout, Write};
+use std::time::Instant;
 
-use windlass_text::{ColorDepth, ColorTheme, LineEncoder, StyledLine, Tone};
+use windlass_text::{ColorTheme, LineEncoder, StyledLine, Tone};
 
 use crate::conversation::{BlockKind, EventBlock};
-use crate::stub::{Capabilities, Notification, TerminalWriter};
+use crate::terminal::capabilities::TerminalCapabilities;
+use crate::terminal::notify::{TaskProgress, TerminalNotification, TerminalWriter};
 use crate::terminal::session::{RawTerminal, TerminalModes, TerminalRestorer};
 use crate::terminal::{InlineOptions, InlineScreen, LiveArea, ScreenSize};
 
@@ -52,18 +54,22 @@ pub(crate) struct Screen {
     terminal: RawTerminal,
     inline: InlineScreen<Stdout>,
     pub(crate) mode: DisplayMode,
-    pub(crate) capabilities: Capabilities,
+    capabilities: TerminalCapabilities,
+    writer: TerminalWriter,
     theme: ColorTheme,
+    /// The time at which the size is stable again after a resize.
+    settles_at: Option<Instant>,
+    progress: TaskProgress,
     /// Blocks that were finished during the full screen, for the scrollback.
     held: Vec<EventBlock>,
 }
 
 impl Screen {
     pub(crate) fn open(options: ScreenOptions) -> io::Result<Self> {
-        let capabilities = Capabilities::of(&options.environment);
+        let capabilities = TerminalCapabilities::of(&options.environment, true);
         let modes = TerminalModes {
             focus_events: true,
-            keyboard_enhancement: true,
+            keyboard_enhancement: capabilities.keyboard_enhancement,
         };
         let terminal = RawTerminal::enter(io::stdin(), io::stdout(), modes)?;
         let size = terminal.size();
@@ -75,8 +81,11 @@ impl Screen {
                 DisplayMode::Plain => DisplayMode::Plain,
                 _ => DisplayMode::Inline,
             },
+            writer: TerminalWriter::new(&capabilities),
             capabilities,
             theme: options.theme,
+            settles_at: None,
+            progress: TaskProgress::Hidden,
             held: Vec::new(),
         })
     }
@@ -95,10 +104,6 @@ impl Screen {
         self.inline.live_columns()
     }
 
-    pub(crate) fn color_depth(&self) -> ColorDepth {
-        self.capabilities.colors
-    }
-
     pub(crate) fn theme(&self) -> &ColorTheme {
         &self.theme
     }
@@ -108,8 +113,17 @@ impl Screen {
         self.mode != DisplayMode::Plain
     }
 
+    /// Takes over the size of the terminal. The next draw waits until it is stable.
     pub(crate) fn resize(&mut self) {
         self.inline.resize(self.terminal.size());
+        if self.inline.is_settling() {
+            self.settles_at = Some(Instant::now() + self.capabilities.resize_pause);
+        }
+    }
+
+    /// The time of the next draw after a resize.
+    pub(crate) fn settles_at(&self) -> Option<Instant> {
+        self.settles_at
     }
 
     /// Uses another theme for what is drawn from now on.
@@ -144,9 +158,12 @@ impl Screen {
     }
 
     pub(crate) fn draw(&mut self, live: &LiveArea) -> io::Result<()> {
-        let size = self.terminal.size();
-        if size != self.inline.size() {
-            self.inline.resize(size);
+        if self.terminal.size() != self.inline.size() {
+            self.resize();
+        }
+        if self.settles_at.is_some_and(|at| Instant::now() >= at) {
+            self.settles_at = None;
+            self.inline.settle();
         }
         self.inline.draw(live)
     }
@@ -158,7 +175,7 @@ impl Screen {
 
     pub(crate) fn leave_full_screen(&mut self) -> io::Result<()> {
         self.terminal.leave_full_screen()?;
-        self.inline.resize(self.terminal.size());
+        self.resize();
         Ok(())
     }
 
@@ -170,7 +187,7 @@ impl Screen {
 
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         self.terminal.resume()?;
-        self.inline.resize(self.terminal.size());
+        self.resize();
         Ok(())
     }
 
@@ -182,17 +199,15 @@ impl Screen {
 
     /// Removes the live area and restores the terminal.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let nothing = LiveArea::default();
-        self.inline.draw(&nothing)?;
         self.inline.clear()?;
-        self.write(&TerminalWriter::new(&self.capabilities).title(""));
+        self.set_progress(TaskProgress::Hidden);
+        self.write(&self.writer.title(""));
         self.terminal.leave()
     }
 
     /// Rings the bell and shows a notification of the terminal.
     pub(crate) fn notify(&mut self, text: &str) {
-        let writer = TerminalWriter::new(&self.capabilities);
-        let bytes = writer.notification(&Notification {
+        let bytes = self.writer.notification(&TerminalNotification {
             title: "windlass".to_owned(),
             body: text.to_owned(),
         });
@@ -201,14 +216,24 @@ impl Screen {
 
     /// Sets the title of the window.
     pub(crate) fn set_title(&mut self, title: &str) {
-        let bytes = TerminalWriter::new(&self.capabilities).title(title);
-        self.write(&bytes);
+        self.write(&self.writer.title(title));
     }
 
-    /// Copies a text to the clipboard of the user's machine.
-    pub(crate) fn copy(&mut self, text: &str) {
-        let bytes = TerminalWriter::new(&self.capabilities).copy(text);
-        self.write(&bytes);
+    /// Shows in the task bar whether a run works or waits for the user.
+    pub(crate) fn set_progress(&mut self, progress: TaskProgress) {
+        if progress != self.progress {
+            self.progress = progress;
+            self.write(&self.writer.progress(progress));
+        }
+    }
+
+    /// Copies a text to the clipboard of the user's machine. Returns whether the terminal can do that.
+    pub(crate) fn copy(&mut self, text: &str) -> bool {
+        let bytes = self.writer.copy(text);
+        if let Some(bytes) = &bytes {
+            self.write(bytes);
+        }
+        bytes.is_some()
     }
 
     /// Writes a control sequence. A terminal that is gone is found by the next draw.
@@ -220,7 +245,7 @@ impl Screen {
 
 fn inline_screen(
     theme: &ColorTheme,
-    capabilities: &Capabilities,
+    capabilities: &TerminalCapabilities,
     size: ScreenSize,
 ) -> InlineScreen<Stdout> {
     let (theme, depth) = (theme.clone(), capabilities.colors);
@@ -229,6 +254,7 @@ fn inline_screen(
     };
     let options = InlineOptions {
         reflow: capabilities.reflow,
+        synchronized: capabilities.synchronized,
         ..InlineOptions::new(Box::new(encode))
     };
     InlineScreen::new(io::stdout(), size, options)

@@ -106,9 +106,14 @@ impl RunningShell {
     async fn run(&mut self, command: &str) -> std::io::Result<ShellOutput> {
         self.commands += 1;
         // The mark ends the output of this command. A command that prints it would only end its own output early.
-        let mark = format!("\u{1}windlass {} {}\u{1}", std::process::id(), self.commands);
+        let mark = format!(
+            "\u{1}windlass {} {}\u{1}",
+            std::process::id(),
+            self.commands
+        );
         // Braces keep the directory and the variables of the shell; the command reads no input of the next one.
-        let script = format!("{{ {command}\n}} 2>&1 </dev/null\nprintf '%s%s\\n' '{mark}' \"$?\"\n");
+        let script =
+            format!("{{ {command}\n}} 2>&1 </dev/null\nprintf '%s%s\\n' '{mark}' \"$?\"\n");
         self.input.write_all(script.as_bytes()).await?;
         self.input.flush().await?;
         let mut text: Vec<u8> = Vec::new();
@@ -149,7 +154,11 @@ mod tests {
         let shell = UserShell::new(dir.path());
         let check = async |command: &str, text: &str, exit: Option<i32>| {
             let output = shell.run(command).await;
-            assert_eq!((output.text.as_str(), output.exit), (text, exit), "{command}");
+            assert_eq!(
+                (output.text.as_str(), output.exit),
+                (text, exit),
+                "{command}"
+            );
         };
         check("mkdir -p sub && cd sub && x=7", "", Some(0)).await;
         check("basename \"$PWD\"; echo $x", "sub\n7\n", Some(0)).await;

@@ -30,7 +30,7 @@ const RUNNING: &str = "●";
 
 /// The status line for a width.
 #[must_use]
-pub fn status_line(
+pub(crate) fn status_line(
     conversation: &Conversation,
     facts: &StatusFacts,
     now_ms: i64,
@@ -81,7 +81,10 @@ fn idle_facts(conversation: &Conversation, facts: &StatusFacts) -> StyledLine {
     }
     let model = facts.model.as_ref().or(conversation.model.as_ref());
     words.push((
-        model.map_or_else(|| "no model yet".to_owned(), |model| sanitize::one_line(model).into_owned()),
+        model.map_or_else(
+            || "no model yet".to_owned(),
+            |model| sanitize::one_line(model).into_owned(),
+        ),
         Tone::Text,
     ));
     let agent = match conversation.runtime.as_str() {
@@ -90,7 +93,11 @@ fn idle_facts(conversation: &Conversation, facts: &StatusFacts) -> StyledLine {
     };
     words.extend(agent.map(|agent| (agent, Tone::Muted)));
     words.push((facts.mode.clone(), mode_tone(&facts.mode)));
-    let place = if facts.in_place { "in place" } else { "isolated" };
+    let place = if facts.in_place {
+        "in place"
+    } else {
+        "isolated"
+    };
     words.push((place.to_owned(), Tone::Muted));
     words.extend(facts.branch.clone().map(|branch| (branch, Tone::Muted)));
     if let Some(terms) = &conversation.terms {

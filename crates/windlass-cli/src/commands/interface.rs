@@ -73,7 +73,9 @@ pub(crate) fn run(request: InterfaceRequest) -> Result<ExitCode, CommandError> {
     if let Some(isolation) = request.isolation {
         run_options.insert("in_place".into(), (!isolation.is_isolated()).into());
     }
-    let in_place = request.isolation.is_none_or(|isolation| !isolation.is_isolated());
+    let in_place = request
+        .isolation
+        .is_none_or(|isolation| !isolation.is_isolated());
     let facts = facts(&settings, &request.flags, in_place);
     let options = TuiOptions {
         run_options,
@@ -173,6 +175,7 @@ fn options(
         opening: Box::pin(std::future::pending()),
         attach: Box::new(attach),
         notices,
+        on_open: Box::new(crate::command_error::restore_after_panic),
         greeting: Vec::new(),
         first_prompt: None,
     })

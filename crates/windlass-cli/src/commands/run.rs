@@ -28,8 +28,8 @@ use crate::session_run::{
 };
 use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, RunFlags, over};
 use windlass::saved_plan;
-use windlass_tui::SessionChoice;
 use windlass::{OpenRequest, Prepared, SessionSelector, model, newest};
+use windlass_tui::SessionChoice;
 
 /// The prompt of a resumed kept run, if the user gives none.
 const CONTINUE_PROMPT: &str = "Continue the task where you stopped.";

@@ -245,10 +245,7 @@ pub(super) async fn queue_prompt(
 }
 
 /// Finds errors in the options before the prompt is accepted.
-fn check_flags(
-    flags: &RunFlags,
-    settings: &windlass::settings::Settings,
-) -> Result<(), Problem> {
+fn check_flags(flags: &RunFlags, settings: &windlass::settings::Settings) -> Result<(), Problem> {
     let mut settings = settings.clone();
     settings.add_flags(&flags.agent, &flags.limits)?;
     settings.add_contract_flags(&flags.contract)?;

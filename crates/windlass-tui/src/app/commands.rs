@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_text::diff::{DiffOptions, unified};
 use windlass_text::{ColorTheme, StyledLine, Tone};
 
-use super::panels::{PickedItem, Panel};
+use super::panels::{Panel, PickedItem};
 use super::tasks::TaskResult;
 use super::{App, reports};
 use crate::composer::SlashCommand;
@@ -41,37 +41,175 @@ const fn row(
 
 /// All commands, in the order of the help.
 pub(super) const COMMANDS: &[CommandRow] = &[
-    row("model", "[NAME]", "choose the model of the next run", App::choose_model),
-    row("agent", "[NAME]", "choose the agent of the next run", App::choose_agent),
-    row("mode", "[MODE]", "choose the approval mode: plan, ask, edit or auto", App::choose_mode),
-    row("isolated", "", "work on a copy that lands when the checks pass", |app, _| app.set_in_place(false)),
-    row("in-place", "", "work in your tree, with undo", |app, _| app.set_in_place(true)),
-    row("budget", "USD", "limit the cost of the next run; `unlimited` removes the limit", App::set_budget),
-    row("checks", "[COMMAND…]", "set the checks of the next run; `none` runs none", App::set_checks),
-    row("diff", "", "show the changes of the kept run, or those that landed last", |app, _| app.show_diff()),
-    row("land", "", "check the kept run again and land it", |app, _| app.land_kept()),
-    row("keep", "", "do not land the changes that wait for your answer", |app, _| app.keep()),
+    row(
+        "model",
+        "[NAME]",
+        "choose the model of the next run",
+        App::choose_model,
+    ),
+    row(
+        "agent",
+        "[NAME]",
+        "choose the agent of the next run",
+        App::choose_agent,
+    ),
+    row(
+        "mode",
+        "[MODE]",
+        "choose the approval mode: plan, ask, edit or auto",
+        App::choose_mode,
+    ),
+    row(
+        "isolated",
+        "",
+        "work on a copy that lands when the checks pass",
+        |app, _| app.set_in_place(false),
+    ),
+    row("in-place", "", "work in your tree, with undo", |app, _| {
+        app.set_in_place(true)
+    }),
+    row(
+        "budget",
+        "USD",
+        "limit the cost of the next run; `unlimited` removes the limit",
+        App::set_budget,
+    ),
+    row(
+        "checks",
+        "[COMMAND…]",
+        "set the checks of the next run; `none` runs none",
+        App::set_checks,
+    ),
+    row(
+        "diff",
+        "",
+        "show the changes of the kept run, or those that landed last",
+        |app, _| app.show_diff(),
+    ),
+    row(
+        "land",
+        "",
+        "check the kept run again and land it",
+        |app, _| app.land_kept(),
+    ),
+    row(
+        "keep",
+        "",
+        "do not land the changes that wait for your answer",
+        |app, _| app.keep(),
+    ),
     row("discard", "", "delete the kept run", |app, _| app.discard()),
-    row("undo", "", "undo the changes of the last run", |app, _| app.undo_last()),
-    row("redo", "", "redo the changes that were undone last", |app, _| app.redo_last()),
-    row("rewind", "", "choose an earlier prompt and restore files or conversation", |app, _| app.choose_point()),
-    row("fork", "[#EVENT]", "continue in a copy of the session", App::fork),
-    row("resume", "", "choose another session", |app, _| app.choose_session()),
-    row("compact", "", "replace the older conversation with a summary", |app, _| app.compact()),
-    row("clear", "", "start the conversation anew; the log and undo stay", |app, _| app.clear()),
-    row("context", "", "show what the next request contains", |app, _| app.show_context()),
-    row("cost", "", "show tokens and cost of the session", |app, _| app.show_cost()),
-    row("queue", "", "show the queued prompts, and take one back", |app, _| app.show_queue()),
-    row("permissions", "", "show the rules of the permission gate", |app, _| app.show_permissions()),
-    row("doctor", "", "check the setup of this machine", |app, _| app.show_doctor()),
-    row("screen", "inline|full|plain", "choose the display mode", App::choose_screen),
-    row("theme", "[NAME]", "choose the colours: terminal, dark, light or contrast", App::choose_theme),
-    row("vi", "on|off", "edit prompts with the keys of vi", App::set_vi),
-    row("export", "[FILE]", "write the session as Markdown", |app, file| app.export("markdown", "md", file)),
-    row("share", "[FILE]", "write the session as one HTML file", |app, file| app.export("html", "html", file)),
-    row("event", "NUMBER", "show an event of the log", App::show_event),
-    row("help", "", "list commands and keys", |app, _| app.say(reports::help())),
-    row("quit", "", "leave; a run in progress pauses", |app, _| app.quit = true),
+    row("undo", "", "undo the changes of the last run", |app, _| {
+        app.undo_last()
+    }),
+    row(
+        "redo",
+        "",
+        "redo the changes that were undone last",
+        |app, _| app.redo_last(),
+    ),
+    row(
+        "rewind",
+        "",
+        "choose an earlier prompt and restore files or conversation",
+        |app, _| app.choose_point(),
+    ),
+    row(
+        "fork",
+        "[#EVENT]",
+        "continue in a copy of the session",
+        App::fork,
+    ),
+    row("resume", "", "choose another session", |app, _| {
+        app.choose_session()
+    }),
+    row(
+        "compact",
+        "",
+        "replace the older conversation with a summary",
+        |app, _| app.compact(),
+    ),
+    row(
+        "clear",
+        "",
+        "start the conversation anew; the log and undo stay",
+        |app, _| app.clear(),
+    ),
+    row(
+        "context",
+        "",
+        "show what the next request contains",
+        |app, _| app.show_context(),
+    ),
+    row(
+        "cost",
+        "",
+        "show tokens and cost of the session",
+        |app, _| app.show_cost(),
+    ),
+    row(
+        "queue",
+        "",
+        "show the queued prompts, and take one back",
+        |app, _| app.show_queue(),
+    ),
+    row(
+        "permissions",
+        "",
+        "show the rules of the permission gate",
+        |app, _| app.show_permissions(),
+    ),
+    row("doctor", "", "check the setup of this machine", |app, _| {
+        app.show_doctor()
+    }),
+    row(
+        "screen",
+        "inline|full|plain",
+        "choose the display mode",
+        App::choose_screen,
+    ),
+    row(
+        "theme",
+        "[NAME]",
+        "choose the colours: terminal, dark, light or contrast",
+        App::choose_theme,
+    ),
+    row(
+        "vi",
+        "on|off",
+        "edit prompts with the keys of vi",
+        App::set_vi,
+    ),
+    row(
+        "export",
+        "[FILE]",
+        "write the session as Markdown",
+        |app, file| app.export("markdown", "md", file),
+    ),
+    row(
+        "share",
+        "[FILE]",
+        "write the session as one HTML file",
+        |app, file| app.export("html", "html", file),
+    ),
+    row(
+        "copy",
+        "",
+        "copy the last answer to the clipboard",
+        |app, _| app.copy_answer(),
+    ),
+    row(
+        "event",
+        "NUMBER",
+        "show an event of the log",
+        App::show_event,
+    ),
+    row("help", "", "list commands and keys", |app, _| {
+        app.say(reports::help())
+    }),
+    row("quit", "", "leave; a run in progress pauses", |app, _| {
+        app.quit = true
+    }),
 ];
 
 /// The commands for the completion.
@@ -142,10 +280,15 @@ impl App {
 
     pub(super) fn set_mode(&mut self, mode: &str) {
         if !MODES.contains(&mode) {
-            return self.warn(format!("`{mode}` is no approval mode; use {}", MODES.join(", ")));
+            return self.warn(format!(
+                "`{mode}` is no approval mode; use {}",
+                MODES.join(", ")
+            ));
         }
         self.facts.mode = mode.to_owned();
-        self.options.run_options.insert("approval".to_owned(), mode.into());
+        self.options
+            .run_options
+            .insert("approval".to_owned(), mode.into());
         if self.conversation.run.is_some() {
             self.notice = Some(reports::remark("the mode applies from the next run on"));
         }
@@ -160,7 +303,9 @@ impl App {
 
     fn set_in_place(&mut self, in_place: bool) {
         self.facts.in_place = in_place;
-        self.options.run_options.insert("in_place".to_owned(), in_place.into());
+        self.options
+            .run_options
+            .insert("in_place".to_owned(), in_place.into());
         let text = match in_place {
             true => "the next run works in your tree; /undo takes changes back",
             false => "the next run works on a copy, which lands when the checks pass",
@@ -178,10 +323,16 @@ impl App {
                 self.facts.budget_micros = None;
                 amount.into()
             }
-            _ => return self.warn("name an amount in US dollars, for example `/budget 2.50`, or `unlimited`"),
+            _ => {
+                return self.warn(
+                    "name an amount in US dollars, for example `/budget 2.50`, or `unlimited`",
+                );
+            }
         };
         self.conversation.limits = None;
-        self.options.run_options.insert("max_budget_usd".to_owned(), value);
+        self.options
+            .run_options
+            .insert("max_budget_usd".to_owned(), value);
         self.notice = Some(reports::remark("the limit applies from the next run on"));
     }
 
@@ -204,7 +355,9 @@ impl App {
             .filter(|check| !check.is_empty())
             .map(Into::into)
             .collect();
-        self.options.run_options.insert("validate".to_owned(), list.into());
+        self.options
+            .run_options
+            .insert("validate".to_owned(), list.into());
         self.notice = Some(reports::remark("the checks apply from the next run on"));
     }
 
@@ -226,7 +379,9 @@ impl App {
     fn kept_name(&mut self) -> Option<String> {
         let kept = self.conversation.kept.clone();
         if kept.is_none() {
-            self.warn("this session has no kept run; `windlass status` lists those of the workspace");
+            self.warn(
+                "this session has no kept run; `windlass status` lists those of the workspace",
+            );
         }
         kept
     }
@@ -239,9 +394,11 @@ impl App {
 
     /// Refuses the landing that waits for an answer; the run is kept.
     fn keep(&mut self) {
-        let waiting = self.conversation.asks.iter().find(|ask| {
-            matches!(ask.about, windlass::core::ask::About::Landing(_))
-        });
+        let waiting = self
+            .conversation
+            .asks
+            .iter()
+            .find(|ask| matches!(ask.about, windlass::core::ask::About::Landing(_)));
         match waiting.cloned() {
             Some(ask) => {
                 self.panel = None;
@@ -253,7 +410,11 @@ impl App {
 
     fn discard(&mut self) {
         if let Some(name) = self.kept_name() {
-            self.operate("kept.discard", json!({ "name": name }), "deleted the kept run");
+            self.operate(
+                "kept.discard",
+                json!({ "name": name }),
+                "deleted the kept run",
+            );
         }
     }
 
@@ -282,7 +443,10 @@ impl App {
             .filter(|block| block.kind == BlockKind::Prompt)
             .filter_map(|block| {
                 let text = block.lines.iter().find(|line| !line.is_empty())?;
-                Some((block.seq?, text.plain().trim_start_matches([' ', '>']).to_owned()))
+                Some((
+                    block.seq?,
+                    text.plain().trim_start_matches([' ', '>']).to_owned(),
+                ))
             })
             .collect();
         if prompts.is_empty() {
@@ -444,10 +608,35 @@ impl App {
                     .and_then(|mut to| std::io::Write::write_all(&mut to, text.as_bytes()));
                 match written {
                     Ok(()) => vec![reports::remark(&format!("wrote {name}"))],
-                    Err(err) => vec![reports::warning(&format!("{name} cannot be written: {err}"))],
+                    Err(err) => vec![reports::warning(&format!(
+                        "{name} cannot be written: {err}"
+                    ))],
                 }
             }))
         });
+    }
+
+    /// Copies the last answer.
+    fn copy_answer(&mut self) {
+        let is_answer = |kind: BlockKind| kind == BlockKind::Answer;
+        let blocks = self.conversation.blocks().rev();
+        let mut answer: Vec<String> = Vec::new();
+        for block in blocks.skip_while(|block| !is_answer(block.kind)) {
+            if !is_answer(block.kind) {
+                break;
+            }
+            let lines = block.lines.iter().rev();
+            answer.extend(lines.map(|line| line.plain().trim_start_matches(' ').to_owned()));
+        }
+        answer.reverse();
+        let text = answer.join("\n");
+        match text.trim() {
+            "" => self.warn("there is no answer to copy"),
+            text if self.screen.copy(text) => {
+                self.notice = Some(reports::remark("copied the last answer"));
+            }
+            _ => self.warn("this terminal has no clipboard for programs; select the text instead"),
+        }
     }
 
     /// Prints an event of the log.
@@ -462,7 +651,9 @@ impl App {
         self.report("events.list", params, move |page| {
             let event = &page["events"][0];
             if event.is_null() {
-                return vec![reports::warning(&format!("the session has no event #{seq}"))];
+                return vec![reports::warning(&format!(
+                    "the session has no event #{seq}"
+                ))];
             }
             let text = serde_json::to_string_pretty(event).unwrap_or_default();
             let mut lines = vec![reports::heading(&format!("Event #{seq}"))];

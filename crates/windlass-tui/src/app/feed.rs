@@ -95,9 +95,13 @@ fn add(items: &mut Vec<SourceItem>, item: SourceItem) {
 
 fn joined(last: &mut Event, event: &Event) -> bool {
     match (&mut last.kind, &event.kind) {
-        (EventKind::Delta { of, text }, EventKind::Delta { of: other, text: more })
-            if of == other && text.len() + more.len() <= MAX_JOINED =>
-        {
+        (
+            EventKind::Delta { of, text },
+            EventKind::Delta {
+                of: other,
+                text: more,
+            },
+        ) if of == other && text.len() + more.len() <= MAX_JOINED => {
             text.push_str(more);
             true
         }

@@ -22,14 +22,38 @@ pub(crate) struct AppKey {
 
 /// The keys of the interface besides those of the composer.
 pub(crate) const APP_KEYS: &[AppKey] = &[
-    AppKey { keys: "Esc", help: "stop the run in progress" },
-    AppKey { keys: "Esc Esc", help: "choose an earlier point and go back to it" },
-    AppKey { keys: "Tab", help: "while a run works: queue the prompt for after it, or send it to the run" },
-    AppKey { keys: "Shift-Tab", help: "change the approval mode: plan, ask, edit, auto" },
-    AppKey { keys: "Ctrl-T", help: "switch between inline and full screen" },
-    AppKey { keys: "Ctrl-L", help: "print the conversation again" },
-    AppKey { keys: "Ctrl-Z", help: "stop windlass until `fg`" },
-    AppKey { keys: "Ctrl-C Ctrl-C", help: "quit" },
+    AppKey {
+        keys: "Esc",
+        help: "stop the run in progress",
+    },
+    AppKey {
+        keys: "Esc Esc",
+        help: "choose an earlier point and go back to it",
+    },
+    AppKey {
+        keys: "Tab",
+        help: "while a run works: queue the prompt for after it, or send it to the run",
+    },
+    AppKey {
+        keys: "Shift-Tab",
+        help: "change the approval mode: plan, ask, edit, auto",
+    },
+    AppKey {
+        keys: "Ctrl-T",
+        help: "switch between inline and full screen",
+    },
+    AppKey {
+        keys: "Ctrl-L",
+        help: "print the conversation again",
+    },
+    AppKey {
+        keys: "Ctrl-Z",
+        help: "stop windlass until `fg`",
+    },
+    AppKey {
+        keys: "Ctrl-C Ctrl-C",
+        help: "quit",
+    },
 ];
 
 impl App {
@@ -79,7 +103,11 @@ impl App {
     fn escape(&mut self, key: KeyEvent) {
         let twice = self.last_esc.is_some_and(|last| last.elapsed() < TWICE);
         self.last_esc = Some(Instant::now());
-        let runs = self.conversation.run.as_ref().is_some_and(|run| !run.paused);
+        let runs = self
+            .conversation
+            .run
+            .as_ref()
+            .is_some_and(|run| !run.paused);
         if runs {
             self.interrupt();
             return;
@@ -106,13 +134,17 @@ impl App {
                 self.notice = Some(super::reports::remark("cleared; ↑ brings the text back"));
             }
             ComposerOutcome::Interrupt => {
-                let twice = self.last_interrupt.is_some_and(|last| last.elapsed() < TWICE * 2);
+                let twice = self
+                    .last_interrupt
+                    .is_some_and(|last| last.elapsed() < TWICE * 2);
                 if twice {
                     self.quit = true;
                 } else {
                     self.last_interrupt = Some(Instant::now());
                     let text = match self.conversation.run.is_some() {
-                        true => "press Ctrl-C again to quit; the run pauses and `windlass resume` continues it · Esc stops it",
+                        true => {
+                            "press Ctrl-C again to quit; the run pauses and `windlass resume` continues it · Esc stops it"
+                        }
                         false => "press Ctrl-C again to quit",
                     };
                     self.notice = Some(super::reports::remark(text));
@@ -156,7 +188,11 @@ impl App {
     }
 
     /// Edits the text of the composer in the user's editor.
-    async fn edit_outside(&mut self, text: String, input: &mut Option<TerminalEvents>) -> io::Result<()> {
+    async fn edit_outside(
+        &mut self,
+        text: String,
+        input: &mut Option<TerminalEvents>,
+    ) -> io::Result<()> {
         self.hide_full_screen()?;
         *input = None;
         self.screen.leave()?;

@@ -85,7 +85,10 @@ fn queue_rows(conversation: &Conversation, columns: usize) -> Vec<StyledLine> {
     }
     if waiting.len() > QUEUE_ROWS {
         let more = waiting.len() - QUEUE_ROWS;
-        rows.push(StyledLine::of(format!("   … {more} more; /queue lists them"), Tone::Muted));
+        rows.push(StyledLine::of(
+            format!("   … {more} more; /queue lists them"),
+            Tone::Muted,
+        ));
     }
     rows
 }
@@ -96,10 +99,14 @@ fn mode_row(composer: &Composer, queues: bool, runs: bool) -> Option<StyledLine>
         InputMode::Shell => ("runs in your own shell, without the sandbox", Tone::Warn),
         InputMode::Note => ("is added to the notes of the session", Tone::Accent),
         InputMode::Command => return None,
-        InputMode::Prompt if runs && queues => ("enter queues it for after this run · tab sends it to the run", Tone::Accent),
-        InputMode::Prompt if runs && !composer.is_empty() => {
-            ("enter sends it to the run at its next step · tab queues it", Tone::Muted)
-        }
+        InputMode::Prompt if runs && queues => (
+            "enter queues it for after this run · tab sends it to the run",
+            Tone::Accent,
+        ),
+        InputMode::Prompt if runs && !composer.is_empty() => (
+            "enter sends it to the run at its next step · tab queues it",
+            Tone::Muted,
+        ),
         InputMode::Prompt => return None,
     };
     Some(StyledLine::of(format!("   {text}"), tone))
@@ -111,7 +118,11 @@ impl App {
         let columns = self.screen.columns().max(1);
         let height = self.screen.size().rows;
         let plain = self.screen.mode == DisplayMode::Plain;
-        let runs = self.conversation.run.as_ref().is_some_and(|run| !run.paused);
+        let runs = self
+            .conversation
+            .run
+            .as_ref()
+            .is_some_and(|run| !run.paused);
         let mode = mode_row(&self.composer, self.queues, runs);
         let input = input_rows(
             &mut self.composer,
@@ -131,7 +142,9 @@ impl App {
         let below = 2 + usize::from(self.notice.is_some()) + usize::from(mode.is_some());
         let fixed = input.rows.len() + queue.len() + below + 1 + usize::from(judging);
         let free = height.saturating_sub(fixed + 1);
-        let limit = (height / 3).clamp(*OPEN_ROWS.start(), *OPEN_ROWS.end()).min(free);
+        let limit = (height / 3)
+            .clamp(*OPEN_ROWS.start(), *OPEN_ROWS.end())
+            .min(free);
         let mut rows = open_rows(&self.conversation, now_ms, columns, limit);
         if judging {
             rows.push(truncate(&checks.line(), columns));
@@ -140,15 +153,18 @@ impl App {
         // Space between the conversation and the composer.
         rows.push(StyledLine::default());
         rows.push(StyledLine::of("─".repeat(columns), Tone::Line));
-        let cursor = input
-            .cursor
-            .map(|(row, column)| (rows.len() + row, column));
+        let cursor = input.cursor.map(|(row, column)| (rows.len() + row, column));
         rows.extend(input.rows);
         rows.extend(mode.map(|row| truncate(&row, columns)));
         if let Some(notice) = &self.notice {
             rows.push(truncate(notice, columns));
         }
-        rows.push(status_line(&self.conversation, &self.facts, now_ms, columns));
+        rows.push(status_line(
+            &self.conversation,
+            &self.facts,
+            now_ms,
+            columns,
+        ));
         LiveArea { rows, cursor }
     }
 }

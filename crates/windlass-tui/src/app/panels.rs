@@ -21,7 +21,11 @@ pub(super) enum PickedItem {
     /// A point in the conversation: the number of the event of a prompt.
     Point(u64),
     /// What to restore at a point.
-    Rewind { to: u64, files: bool, fork: bool },
+    Rewind {
+        to: u64,
+        files: bool,
+        fork: bool,
+    },
     /// A queued prompt, which is taken back into the composer.
     Queued(u64),
 }
@@ -68,9 +72,9 @@ impl App {
                 panel.others = asks.len() - 1;
             }
             Some(Panel::Ask(_)) | None => {
-                self.panel = asks.first().map(|ask| {
-                    Panel::Ask(Box::new(AskPanel::new(ask.clone(), asks.len() - 1)))
-                });
+                self.panel = asks
+                    .first()
+                    .map(|ask| Panel::Ask(Box::new(AskPanel::new(ask.clone(), asks.len() - 1))));
             }
         }
         self.dirty = true;

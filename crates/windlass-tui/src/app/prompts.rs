@@ -85,7 +85,11 @@ impl App {
                 return;
             }
         };
-        let runs = self.conversation.run.as_ref().is_some_and(|run| !run.paused);
+        let runs = self
+            .conversation
+            .run
+            .as_ref()
+            .is_some_and(|run| !run.paused);
         match (&self.session, runs && !self.queues) {
             (None, _) => self.create(prompt, submission.text),
             (Some(_), true) => {

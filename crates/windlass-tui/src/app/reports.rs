@@ -110,7 +110,9 @@ pub(super) fn shell(command: &str, output: &ShellOutput) -> Vec<StyledLine> {
     let shown = all.iter().skip(skipped);
     lines.extend(shown.map(|line| StyledLine::of(format!("   {line}"), Tone::Text).with_indent(3)));
     match output.exit {
-        Some(0) if lines.is_empty() => lines.push(remark(&format!("  `{command}` printed nothing"))),
+        Some(0) if lines.is_empty() => {
+            lines.push(remark(&format!("  `{command}` printed nothing")))
+        }
         Some(0) => {}
         Some(code) => lines.push(StyledLine::of(format!("   exit {code}"), Tone::Bad)),
         None => lines.push(StyledLine::of("   the shell ended", Tone::Warn)),
@@ -125,7 +127,11 @@ pub(super) fn help() -> Vec<StyledLine> {
         let name = format!("/{} {}", command.name, command.arguments);
         lines.push(row(name.trim_end(), 24, command.summary));
     }
-    lines.push(row("!command", 24, "run a command in your own shell, without the sandbox"));
+    lines.push(row(
+        "!command",
+        24,
+        "run a command in your own shell, without the sandbox",
+    ));
     lines.push(row("#text", 24, "add to the notes of the session"));
     lines.push(row("@path", 24, "attach a file"));
     lines.push(StyledLine::default());
@@ -170,7 +176,10 @@ pub(super) fn cost(report: &Value) -> Vec<StyledLine> {
         ("output", "output tokens"),
     ];
     for (name, label) in facts {
-        let value = match total[name].as_u64().or_else(|| total["usage"][name].as_u64()) {
+        let value = match total[name]
+            .as_u64()
+            .or_else(|| total["usage"][name].as_u64())
+        {
             Some(value) => thousands(value),
             None => continue,
         };
@@ -187,14 +196,23 @@ pub(super) fn cost(report: &Value) -> Vec<StyledLine> {
 pub(super) fn doctor(report: &Value) -> Vec<StyledLine> {
     let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let mut lines = vec![heading(&text(report, "summary"))];
-    for finding in report["findings"].as_array().into_iter().flatten().take(MAX_ROWS) {
+    for finding in report["findings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .take(MAX_ROWS)
+    {
         let (mark, tone) = match finding["level"].as_str() {
             Some("ok") => ("✓", Tone::Ok),
             Some("failed" | "error") => ("✗", Tone::Bad),
             _ => ("⚠", Tone::Warn),
         };
         let shown = sanitize::one_line(&text(finding, "text")).into_owned();
-        lines.push(StyledLine::of(format!("   {mark} "), tone).with(shown, Tone::Text).with_indent(5));
+        lines.push(
+            StyledLine::of(format!("   {mark} "), tone)
+                .with(shown, Tone::Text)
+                .with_indent(5),
+        );
     }
     if let Some(todo) = report["todo"].as_str() {
         lines.push(remark(todo));
@@ -206,7 +224,11 @@ pub(super) fn doctor(report: &Value) -> Vec<StyledLine> {
 pub(super) fn permissions(settings: &Value, mode: &str) -> Vec<StyledLine> {
     let mut lines = vec![
         heading("Permissions"),
-        row("approval mode", 20, &format!("{mode} (Shift-Tab changes it)")),
+        row(
+            "approval mode",
+            20,
+            &format!("{mode} (Shift-Tab changes it)"),
+        ),
     ];
     for setting in settings.as_array().into_iter().flatten() {
         let name = setting["key"].as_str().unwrap_or_default();
@@ -217,7 +239,9 @@ pub(super) fn permissions(settings: &Value, mode: &str) -> Vec<StyledLine> {
         let origin = setting["origin"].as_str().unwrap_or_default();
         lines.push(row(name, 20, &format!("{value}  {origin}")));
     }
-    lines.push(remark("  `windlass policy explain` explains the decision about a call"));
+    lines.push(remark(
+        "  `windlass policy explain` explains the decision about a call",
+    ));
     lines
 }
 
@@ -248,7 +272,11 @@ pub(super) fn undone(verb: &str, report: &Value) -> Vec<StyledLine> {
 }
 
 /// The name of an entry, and what is known of it.
-fn item(value: PickedItem, columns: Vec<String>, preview: Vec<StyledLine>) -> PickerItem<PickedItem> {
+fn item(
+    value: PickedItem,
+    columns: Vec<String>,
+    preview: Vec<StyledLine>,
+) -> PickerItem<PickedItem> {
     PickerItem {
         value,
         columns,
@@ -269,7 +297,11 @@ pub(super) fn sessions(page: &Value) -> ListPicker<PickedItem> {
         ];
         let last: String = text("last").chars().take(16).collect();
         let columns = vec![last.replace('T', " "), text("state"), text("title")];
-        Some(item(PickedItem::Session(id.parse().ok()?), columns, preview))
+        Some(item(
+            PickedItem::Session(id.parse().ok()?),
+            columns,
+            preview,
+        ))
     });
     ListPicker::new("Resume a session", items.collect())
 }
@@ -352,9 +384,24 @@ pub(super) fn points(prompts: &[(u64, String)]) -> ListPicker<PickedItem> {
 /// What can be restored at a point.
 pub(super) fn rewinds(to: u64) -> ListPicker<PickedItem> {
     let choices = [
-        (true, true, "files and conversation", "undo the changes since, and continue in a copy of the session"),
-        (false, true, "conversation", "continue in a copy of the session; the files stay"),
-        (true, false, "files", "undo the changes since; the conversation stays"),
+        (
+            true,
+            true,
+            "files and conversation",
+            "undo the changes since, and continue in a copy of the session",
+        ),
+        (
+            false,
+            true,
+            "conversation",
+            "continue in a copy of the session; the files stay",
+        ),
+        (
+            true,
+            false,
+            "files",
+            "undo the changes since; the conversation stays",
+        ),
     ];
     let items = choices.iter().map(|(files, fork, name, about)| {
         let value = PickedItem::Rewind {
@@ -362,7 +409,11 @@ pub(super) fn rewinds(to: u64) -> ListPicker<PickedItem> {
             files: *files,
             fork: *fork,
         };
-        item(value, vec![(*name).to_owned(), (*about).to_owned()], Vec::new())
+        item(
+            value,
+            vec![(*name).to_owned(), (*about).to_owned()],
+            Vec::new(),
+        )
     });
     ListPicker::new(format!("Restore at #{to}"), items.collect())
 }
@@ -370,11 +421,18 @@ pub(super) fn rewinds(to: u64) -> ListPicker<PickedItem> {
 /// The prompts that wait.
 pub(super) fn queue(waiting: &[WaitingPrompt]) -> ListPicker<PickedItem> {
     let items = waiting.iter().map(|one| {
-        let when = if one.steer { "next step" } else { "after this run" };
+        let when = if one.steer {
+            "next step"
+        } else {
+            "after this run"
+        };
         let columns = vec![when.to_owned(), one.text.clone()];
         item(PickedItem::Queued(one.seq), columns, Vec::new())
     });
-    ListPicker::new("Take a queued prompt back into the composer", items.collect())
+    ListPicker::new(
+        "Take a queued prompt back into the composer",
+        items.collect(),
+    )
 }
 
 /// The title of the window.

@@ -133,12 +133,17 @@ impl App {
                 Ok(followed) => self.followed(followed),
                 Err(error) => self.say(reports::error(&error)),
             },
-            TaskResult::Done { done: Ok(()), message } => {
+            TaskResult::Done {
+                done: Ok(()),
+                message,
+            } => {
                 if !message.is_empty() {
                     self.notice = Some(reports::remark(message));
                 }
             }
-            TaskResult::Done { done: Err(error), .. }
+            TaskResult::Done {
+                done: Err(error), ..
+            }
             | TaskResult::Lines(Err(error))
             | TaskResult::Pick(Err(error))
             | TaskResult::Forked(Err(error)) => self.say(reports::error(&error)),
@@ -206,7 +211,8 @@ impl App {
             self.conversation.apply(event);
         }
         self.feed = Some(EventPump::start(followed.source));
-        self.screen.set_title(&reports::title(&self.options.workspace));
+        self.screen
+            .set_title(&reports::title(&self.options.workspace));
         self.creating = false;
         self.show_asks();
         self.read_window();

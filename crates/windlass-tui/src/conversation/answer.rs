@@ -1,8 +1,8 @@
 //! The answer of the model while it streams. Complete blocks are finished at once; the open block is rendered when it is
 //! shown.
 
-use windlass_text::{StyledLine, Tone};
 use windlass_text::markdown::{MarkdownOptions, MarkdownStream};
+use windlass_text::{StyledLine, Tone};
 
 /// A streamed answer.
 pub(super) struct AnswerStream {

@@ -130,7 +130,12 @@ impl OpenCalls {
     }
 
     /// Ends a call. Returns its lines.
-    pub(super) fn finish(&mut self, result: &ToolResult, ms: u64, columns: usize) -> Vec<StyledLine> {
+    pub(super) fn finish(
+        &mut self,
+        result: &ToolResult,
+        ms: u64,
+        columns: usize,
+    ) -> Vec<StyledLine> {
         let at = self.calls.iter().position(|call| call.id == result.id);
         let Some(call) = at.map(|at| self.calls.remove(at)) else {
             return never_started(result, columns);
@@ -186,13 +191,7 @@ fn never_started(result: &ToolResult, columns: usize) -> Vec<StyledLine> {
 }
 
 /// A mark, a verb in bold, its target, and a note at the right.
-fn title_line(
-    mark: &str,
-    tone: Tone,
-    title: &CallTitle,
-    note: &str,
-    columns: usize,
-) -> StyledLine {
+fn title_line(mark: &str, tone: Tone, title: &CallTitle, note: &str, columns: usize) -> StyledLine {
     let columns = columns.min(MAX_ALIGNED);
     let verb = sanitize::one_line(&title.verb);
     let target = sanitize::one_line(&title.target);
@@ -224,7 +223,9 @@ fn output_lines(text: &str, limit: usize) -> Vec<StyledLine> {
         ));
     }
     let rest = all.iter().skip(skipped);
-    lines.extend(rest.map(|line| StyledLine::of(format!("     {line}"), Tone::Muted).with_indent(5)));
+    lines.extend(
+        rest.map(|line| StyledLine::of(format!("     {line}"), Tone::Muted).with_indent(5)),
+    );
     lines
 }
 

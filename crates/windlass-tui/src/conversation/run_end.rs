@@ -60,8 +60,11 @@ pub(super) fn lines(
     landed: Option<LandedFiles>,
     columns: usize,
 ) -> Vec<StyledLine> {
-    let (word, detail, hint) =
-        explain_outcome(&summary.outcome, &event.session, summary.transaction.as_deref());
+    let (word, detail, hint) = explain_outcome(
+        &summary.outcome,
+        &event.session,
+        summary.transaction.as_deref(),
+    );
     let completed = matches!(
         summary.outcome,
         Outcome::Completed | Outcome::CompletedWithLimitExceeded { .. }
@@ -121,7 +124,9 @@ pub(super) fn lines(
     }
     if let Some(name) = &summary.transaction {
         lines.push(StyledLine::of(
-            format!("   kept as {name}: /diff shows it, /land checks and lands it, /discard deletes it"),
+            format!(
+                "   kept as {name}: /diff shows it, /land checks and lands it, /discard deletes it"
+            ),
             Tone::Muted,
         ));
     }

@@ -123,7 +123,12 @@ mod tests {
         check("bash", json!({ "command": "ls -l" }), "Run", "ls -l");
         check("read_file", json!({ "path": "a.rs" }), "Read", "a.rs");
         check("Read", json!({ "file_path": "/w/a.rs" }), "Read", "a.rs");
-        check("move_file", json!({ "from": "a", "to": "b" }), "Move", "a → b");
+        check(
+            "move_file",
+            json!({ "from": "a", "to": "b" }),
+            "Move",
+            "a → b",
+        );
         check("git_status", json!({}), "Git status", "");
         check("mcp__x__y", json!({ "text": "hi" }), "mcp__x__y", "hi");
     }
