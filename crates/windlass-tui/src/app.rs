@@ -60,6 +60,9 @@ pub enum SessionChoice {
     Existing(SessionId),
 }
 
+/// Turns the text of a prompt into the parameters of an operation, with the files that it names.
+pub type AttachFiles = Box<dyn Fn(String) -> Result<Map<String, Value>, OperationError> + Send>;
+
 /// Options of the interface.
 pub struct TuiOptions {
     /// The directory of the workspace.
@@ -81,7 +84,7 @@ pub struct TuiOptions {
     /// Opens the sessions. The first frame does not wait for it.
     pub opening: BoxFuture<'static, Result<Backend, OperationError>>,
     /// Reads the files that a prompt names, and returns the parameters of the prompt.
-    pub attach: Box<dyn Fn(String) -> Result<Map<String, Value>, OperationError> + Send>,
+    pub attach: AttachFiles,
     /// Warnings and progress that belong to no session.
     pub notices: mpsc::Receiver<String>,
     /// A text that is shown first, for example when no model is set up.

@@ -16,7 +16,7 @@ pub enum Backend {
     /// A service in this process.
     Local(Service),
     /// A server over HTTP.
-    Remote(Client),
+    Remote(Box<Client>),
 }
 
 /// The reason why an operation failed, with the next step of the user.

@@ -103,7 +103,7 @@ pub(crate) fn attach(
     let options = TuiOptions {
         facts,
         session: SessionChoice::Existing(session),
-        opening: Box::pin(async move { Ok(Backend::Remote(client)) }),
+        opening: Box::pin(async move { Ok(Backend::Remote(Box::new(client))) }),
         ..options(settings, root, shown)?
     };
     show(options)

@@ -165,12 +165,12 @@ impl App {
         }
         match &mut self.panel {
             Some(Panel::Picker(picker)) => return picker.paste(pasted.text),
-            Some(Panel::Ask(panel)) => {
-                if panel.is_armed(now_ms()) && panel.paste(&pasted.text) {
+            Some(Panel::Ask(panel)) if panel.is_armed(now_ms()) => {
+                if panel.paste(&pasted.text) {
                     return;
                 }
             }
-            None => {}
+            Some(Panel::Ask(_)) | None => {}
         }
         let _ = self.composer.paste(pasted.text);
     }
