@@ -170,7 +170,7 @@ impl<'a> Variables<'a> {
         if self.multiplexer().is_some() {
             RowReflow::AllRows
         } else if matches!(self.program(), "vscode" | "Hyper") {
-            RowReflow::AllButCursorRow
+            RowReflow::AllRowsMoveCursor
         } else if self.has("XTERM_VERSION") || term == "linux" || term.starts_with("st-") {
             RowReflow::NoRow
         } else {
@@ -287,7 +287,7 @@ mod tests {
         reflow(&[("TERM", "xterm-256color")], RowReflow::AllRows);
         reflow(&[("XTERM_VERSION", "XTerm(390)")], RowReflow::NoRow);
         reflow(&[("TERM", "linux")], RowReflow::NoRow);
-        reflow(&[("TERM_PROGRAM", "vscode")], RowReflow::AllButCursorRow);
+        reflow(&[("TERM_PROGRAM", "vscode")], RowReflow::AllRowsMoveCursor);
         let inside = [("XTERM_VERSION", "XTerm(390)"), ("TMUX", "/tmp/tmux,1,0")];
         reflow(&inside, RowReflow::AllRows);
     }
