@@ -116,8 +116,8 @@ pub struct InlineScreen<W: Write> {
     repaint: bool,
     /// Whether the size changed since the last draw.
     resized: bool,
-    /// Whether one of these changes removed rows.
-    is_lower: bool,
+    /// Whether it changed once, and not to fewer rows.
+    is_simple_resize: bool,
     /// Whether more changes of the size may follow soon.
     settling: bool,
     /// The number of empty rows below the live area. It is an estimate, because the position of the first row is unknown:
@@ -141,7 +141,7 @@ impl<W: Write> InlineScreen<W> {
             queued_rows: 0,
             repaint: true,
             resized: false,
-            is_lower: false,
+            is_simple_resize: false,
             settling: false,
             leftover: 0,
         }
@@ -226,7 +226,7 @@ impl<W: Write> InlineScreen<W> {
         self.drawn = next;
         // After an error it is unknown what the terminal shows.
         self.repaint = true;
-        (self.resized, self.is_lower) = (false, false);
+        self.resized = false;
         if let Some(bytes) = frame.finish(self.options.synchronized) {
             self.out.write_all(bytes.as_bytes())?;
             self.out.flush()?;
@@ -241,8 +241,8 @@ impl<W: Write> InlineScreen<W> {
         if size != self.size {
             // Rows that a larger screen gets may be new and empty, or come from the scrollback.
             self.below = (self.below + size.rows).saturating_sub(self.size.rows);
+            self.is_simple_resize = !self.resized && size.rows >= self.size.rows;
             self.resized = true;
-            self.is_lower |= size.rows < self.size.rows;
             self.settling = true;
         }
         self.size = size;
@@ -332,7 +332,7 @@ impl<W: Write> InlineScreen<W> {
             let cursor = (self.drawn.row, self.drawn.column);
             let rules = ResizeRules {
                 reflow: self.options.reflow,
-                is_lower: self.is_lower,
+                is_simple: self.is_simple_resize,
             };
             return find_rows(&self.drawn.rows, cursor, self.size, rules);
         }

@@ -61,16 +61,17 @@ pub(crate) struct Rewind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResizeRules {
     pub reflow: RowReflow,
-    /// Whether the screen lost rows since the last draw.
-    pub is_lower: bool,
+    /// Whether this is the only resize since the last draw, and the screen lost no rows. Otherwise the result depends on
+    /// sizes that may be unknown.
+    pub is_simple: bool,
 }
 
 impl ResizeRules {
     fn wraps(self, is_cursor_row: bool) -> bool {
         match self.reflow {
             RowReflow::AllRows => true,
-            // A lower screen loses the rows below the cursor first; then the row of the cursor is cut.
-            RowReflow::AllRowsMoveCursor => !(self.is_lower && is_cursor_row),
+            // The row of the cursor may be cut. Assuming so finds a place below the first row, never above it.
+            RowReflow::AllRowsMoveCursor => self.is_simple || !is_cursor_row,
             RowReflow::NoRow => false,
         }
     }
@@ -98,7 +99,7 @@ pub(crate) fn find_rows(
         }
         next += height.rows;
     }
-    if rules.reflow == RowReflow::AllRowsMoveCursor && !rules.is_lower {
+    if rules.reflow == RowReflow::AllRowsMoveCursor && rules.is_simple {
         cursor_row = cursor.0 + next - rows.len();
     }
     let rows_up = cursor_row.min(size.rows - 1);
@@ -138,10 +139,10 @@ mod tests {
         check("❤\u{fe0f}❤\u{fe0f}", 2, 0, (1, 0));
     }
 
-    fn find(columns: usize, rows: usize, reflow: RowReflow, is_lower: bool) -> Rewind {
+    fn find(columns: usize, rows: usize, reflow: RowReflow, is_simple: bool) -> Rewind {
         let shown = ["abcdef", "abc", "abcd"].map(|text| StyledLine::of(text, Tone::Text));
         let size = ScreenSize::new(columns, rows);
-        find_rows(&shown, (1, 3), size, ResizeRules { reflow, is_lower })
+        find_rows(&shown, (1, 3), size, ResizeRules { reflow, is_simple })
     }
 
     #[track_caller]
@@ -154,8 +155,8 @@ mod tests {
         finds(find(9, 9, RowReflow::AllRows, false), 1, 3);
         finds(find(3, 9, RowReflow::AllRows, false), 2, 5);
         finds(find(3, 9, RowReflow::NoRow, false), 1, 3);
-        finds(find(3, 9, RowReflow::AllRowsMoveCursor, false), 3, 5);
-        finds(find(2, 9, RowReflow::AllRowsMoveCursor, true), 3, 6);
+        finds(find(3, 9, RowReflow::AllRowsMoveCursor, true), 3, 5);
+        finds(find(2, 9, RowReflow::AllRowsMoveCursor, false), 3, 6);
     }
 
     #[test]
