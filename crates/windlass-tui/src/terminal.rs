@@ -39,8 +39,9 @@ pub enum RowReflow {
     /// kitty, GNOME Terminal, iTerm2, Windows Terminal, tmux and most others.
     #[default]
     AllRows,
-    /// Terminals made with xterm.js, such as the one in VS Code, cut the line of the cursor and wrap the others.
-    AllButCursorRow,
+    /// Terminals made with xterm.js, such as the one in VS Code: they wrap all rows, and move the cursor down by each row
+    /// that this adds, also by those below it.
+    AllRowsMoveCursor,
     /// xterm and the Linux console cut rows that are too long.
     NoRow,
 }

@@ -10,6 +10,9 @@ use super::RowReflow;
 /// tmux tells its programs about a resize up to 250 milliseconds late, and a remote connection delays it, too.
 const LATE_RESIZE_PAUSE: Duration = Duration::from_millis(300);
 const RESIZE_PAUSE: Duration = Duration::from_millis(120);
+/// After several resizes at once, the place of the cursor in terminals made with xterm.js is unknown. They report each
+/// resize at once.
+const SHORT_RESIZE_PAUSE: Duration = Duration::from_millis(15);
 
 /// Terminals that show 24-bit colours and support the keyboard protocol of kitty; prefixes of `TERM`.
 const MODERN_TERMS: &[&str] = &[
@@ -85,9 +88,10 @@ impl TerminalCapabilities {
             escape_sequences,
             synchronized: escape_sequences && !is_console,
             reflow: variables.reflow(),
-            resize_pause: match multiplexer.is_some() || is_remote {
-                true => LATE_RESIZE_PAUSE,
-                false => RESIZE_PAUSE,
+            resize_pause: match variables.reflow() {
+                _ if multiplexer.is_some() || is_remote => LATE_RESIZE_PAUSE,
+                RowReflow::AllRowsMoveCursor => SHORT_RESIZE_PAUSE,
+                RowReflow::AllRows | RowReflow::NoRow => RESIZE_PAUSE,
             },
             unicode: variables.unicode(),
             keyboard_enhancement: escape_sequences && variables.is_modern(),
@@ -170,7 +174,7 @@ impl<'a> Variables<'a> {
         if self.multiplexer().is_some() {
             RowReflow::AllRows
         } else if matches!(self.program(), "vscode" | "Hyper") {
-            RowReflow::AllButCursorRow
+            RowReflow::AllRowsMoveCursor
         } else if self.has("XTERM_VERSION") || term == "linux" || term.starts_with("st-") {
             RowReflow::NoRow
         } else {
@@ -287,7 +291,7 @@ mod tests {
         reflow(&[("TERM", "xterm-256color")], RowReflow::AllRows);
         reflow(&[("XTERM_VERSION", "XTerm(390)")], RowReflow::NoRow);
         reflow(&[("TERM", "linux")], RowReflow::NoRow);
-        reflow(&[("TERM_PROGRAM", "vscode")], RowReflow::AllButCursorRow);
+        reflow(&[("TERM_PROGRAM", "vscode")], RowReflow::AllRowsMoveCursor);
         let inside = [("XTERM_VERSION", "XTerm(390)"), ("TMUX", "/tmp/tmux,1,0")];
         reflow(&inside, RowReflow::AllRows);
     }

@@ -1,0 +1,145 @@
+//! Events of a pseudo-terminal, around another program that reads from it.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use windlass_tui::terminal::{RawTerminal, TerminalEvent, TerminalEvents, TerminalModes};
+
+/// Tells the test in the new process that it is the program in the terminal.
+const IN_TERMINAL: &str = "WINDLASS_TEST_IN_TERMINAL";
+
+struct ThreadWaker(Thread);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn print_next(events: &mut TerminalEvents) {
+    let event = block_on(events.next()).unwrap().unwrap();
+    match event {
+        TerminalEvent::Key(key) => print!("<key {}>", key.code),
+        TerminalEvent::Paste(paste) => print!("<paste {:?}>", paste.text),
+        TerminalEvent::Resize(size) => print!("<size {}x{}>", size.columns, size.rows),
+        other => print!("<{other:?}>"),
+    }
+    std::io::stdout().flush().unwrap();
+}
+
+fn print_marker(text: &str) {
+    print!("<{text}>");
+    std::io::stdout().flush().unwrap();
+}
+
+fn program_in_the_terminal() {
+    let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
+    let terminal = RawTerminal::enter(&stdin, &stdout, TerminalModes::default()).unwrap();
+    let mut events = TerminalEvents::new();
+    print_marker("ready");
+    for _ in 0..3 {
+        print_next(&mut events);
+    }
+    for _ in 0..3 {
+        drop(events);
+        terminal.leave().unwrap();
+        print_marker("editor");
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        print_marker(&format!("edited {}", line.trim_end()));
+        terminal.resume().unwrap();
+        events = TerminalEvents::new();
+        print_marker("back");
+        print_next(&mut events);
+    }
+    print_marker("end");
+}
+
+struct Conversation {
+    reader: Box<dyn Read + Send>,
+    writer: Box<dyn Write + Send>,
+    shown: Vec<u8>,
+}
+
+impl Conversation {
+    /// Reads until the program shows this text. The text after it is kept.
+    #[track_caller]
+    fn expect(&mut self, text: &str) {
+        let mut buffer = [0; 1_024];
+        loop {
+            let mut parts = self.shown.windows(text.len());
+            if let Some(at) = parts.position(|part| part == text.as_bytes()) {
+                self.shown.drain(..at + text.len());
+                return;
+            }
+            let count = self.reader.read(&mut buffer).unwrap_or(0);
+            let shown = String::from_utf8_lossy(&self.shown);
+            assert!(count > 0, "ended without {text:?}: {shown:?}");
+            self.shown.extend_from_slice(&buffer[..count]);
+        }
+    }
+
+    fn send(&mut self, text: &str) {
+        self.writer.write_all(text.as_bytes()).unwrap();
+        self.writer.flush().unwrap();
+    }
+}
+
+#[test]
+fn another_program_gets_its_keys_and_the_events_continue() {
+    if std::env::var_os(IN_TERMINAL).is_some() {
+        return program_in_the_terminal();
+    }
+    let pair = native_pty_system().openpty(PtySize::default()).unwrap();
+    let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
+    let name = "another_program_gets_its_keys_and_the_events_continue";
+    command.args(["--exact", name, "--nocapture"]);
+    command.env(IN_TERMINAL, "1");
+    let mut child = pair.slave.spawn_command(command).unwrap();
+    drop(pair.slave);
+    let mut conversation = Conversation {
+        reader: pair.master.try_clone_reader().unwrap(),
+        writer: pair.master.take_writer().unwrap(),
+        shown: Vec::new(),
+    };
+    conversation.expect("<ready>");
+    conversation.send("a");
+    conversation.expect("<key a>");
+    conversation.send("\x1b[200~one\r\ntwo\rthree\x1b[201~");
+    conversation.expect(r#"<paste "one\ntwo\nthree">"#);
+    let size = PtySize {
+        rows: 40,
+        cols: 100,
+        ..PtySize::default()
+    };
+    pair.master.resize(size).unwrap();
+    conversation.expect("<size 100x40>");
+    for round in 0..3 {
+        conversation.expect("<editor>");
+        conversation.send(&format!("text {round}\n"));
+        conversation.expect(&format!("<edited text {round}>"));
+        conversation.expect("<back>");
+        conversation.send("c");
+        conversation.expect("<key c>");
+    }
+    conversation.expect("<end>");
+    assert!(child.wait().unwrap().success());
+}
