@@ -156,12 +156,7 @@ impl EventSource {
         match self {
             Self::Local(reader) => Ok(Some(match reader.next().await? {
                 FeedItem::Gap { .. } => SourceItem::Gap,
-                FeedItem::Event(line) => {
-                    let event = serde_json::from_str(&line.json).map_err(|err| {
-                        OperationError::new(format!("an event cannot be read: {err}"))
-                    })?;
-                    SourceItem::Event(Box::new(event))
-                }
+                FeedItem::Event(line) => SourceItem::Event(Box::new(line.event().clone())),
             })),
             Self::Remote(events) => Ok(match events.next().await.transpose()? {
                 None => None,
