@@ -6,6 +6,7 @@
 //! - `commands`: the commands after `/`
 //! - `reports`: results of commands as lines
 //! - `live_area`: the rows below the finished lines
+//! - `timeline`: the state after any event
 //! - `tasks`: operations that run beside the interface
 
 mod commands;
@@ -16,6 +17,7 @@ mod panels;
 mod prompts;
 mod reports;
 mod tasks;
+mod timeline;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -14,6 +14,7 @@ use windlass::settings::Settings;
 use windlass::{Notice, Notices, model};
 use windlass_client::{Client, PromptRequest};
 use windlass_service::{Service, ServiceOptions, ServiceRole};
+use windlass_text::ColorTheme;
 use windlass_tui::{
     Backend, DisplayMode, OperationError, SessionChoice, StatusFacts, TuiEnd, TuiOptions,
 };
@@ -167,10 +168,20 @@ fn options(
         session: SessionChoice::New,
         run_options: Map::new(),
         facts: StatusFacts::default(),
-        display: DisplayMode::Inline,
-        theme: windlass_text::ColorTheme::terminal(),
-        vi_mode: false,
-        reduced_motion: false,
+        display: settings
+            .layers
+            .text("interface.screen")
+            .and_then(DisplayMode::named)
+            .unwrap_or_default(),
+        theme: theme(settings)?,
+        vi_mode: settings
+            .layers
+            .boolean("interface.vi_mode")
+            .unwrap_or(false),
+        reduced_motion: settings
+            .layers
+            .boolean("interface.reduced_motion")
+            .unwrap_or(false),
         environment: environment.collect(),
         opening: Box::pin(std::future::pending()),
         attach: Box::new(attach),
@@ -178,6 +189,24 @@ fn options(
         on_open: Box::new(crate::command_error::restore_after_panic),
         greeting: Vec::new(),
         first_prompt: None,
+    })
+}
+
+/// The colours that the settings choose.
+fn theme(settings: &Settings) -> Result<ColorTheme, CommandError> {
+    const COLORS: &str = "interface.colors.";
+    let base = settings
+        .layers
+        .text("interface.theme")
+        .unwrap_or("terminal");
+    let own = settings
+        .layers
+        .iter()
+        .filter_map(|(name, _)| Some((name.strip_prefix(COLORS)?, settings.layers.text(name)?)));
+    let rows: Vec<_> = std::iter::once(("base", base)).chain(own).collect();
+    ColorTheme::from_table(rows).map_err(|err| {
+        CommandError::usage(err.to_string())
+            .hint("correct `interface.colors` in the settings; `windlass config --origin` shows where it is set")
     })
 }
 

@@ -115,6 +115,12 @@ pub(super) const COMMANDS: &[CommandRow] = &[
         |app, _| app.choose_point(),
     ),
     row(
+        "timeline",
+        "",
+        "show the state after any event, and go back to it",
+        |app, _| app.show_timeline(),
+    ),
+    row(
         "fork",
         "[#EVENT]",
         "continue in a copy of the session",
@@ -232,7 +238,7 @@ impl App {
     }
 
     /// Whether there is a session; else the user learns that there is none.
-    fn needs_session(&mut self) -> bool {
+    pub(super) fn needs_session(&mut self) -> bool {
         if self.session.is_none() {
             self.warn("there is no session yet; send a prompt first, or choose one with /resume");
         }

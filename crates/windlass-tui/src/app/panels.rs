@@ -26,6 +26,12 @@ pub(super) enum PickedItem {
         files: bool,
         fork: bool,
     },
+    /// An event of the timeline.
+    Event(u64),
+    ShowEvent(u64),
+    FilesAt(u64),
+    ContextAt(u64),
+    DecisionsAt(u64),
     /// A queued prompt, which is taken back into the composer.
     Queued(u64),
 }
@@ -153,6 +159,11 @@ impl App {
             PickedItem::Session(session) => self.follow(session),
             PickedItem::Point(to) => self.choose_rewind(to),
             PickedItem::Rewind { to, files, fork } => self.rewind(to, files, fork),
+            PickedItem::Event(seq) => self.choose_at(seq),
+            PickedItem::ShowEvent(seq) => self.command("event", &seq.to_string()),
+            PickedItem::FilesAt(seq) => self.show_files_at(seq),
+            PickedItem::ContextAt(seq) => self.show_context_at(seq),
+            PickedItem::DecisionsAt(seq) => self.show_decisions_at(seq),
             PickedItem::Queued(seq) => self.take_back(seq),
         }
     }

@@ -92,7 +92,7 @@ pub(super) fn heading(text: &str) -> StyledLine {
 }
 
 /// A name, padded to a width, and a text.
-fn row(name: &str, width: usize, text: &str) -> StyledLine {
+pub(super) fn row(name: &str, width: usize, text: &str) -> StyledLine {
     let name = sanitize::one_line(name);
     StyledLine::of(format!("   {name:<width$}  "), Tone::Muted)
         .with(sanitize::one_line(text), Tone::Text)

@@ -24,8 +24,8 @@ pub(super) struct NewSession {
 
 /// A page of events.
 #[derive(Debug, Deserialize)]
-struct EventPage {
-    events: Vec<Event>,
+pub(super) struct EventPage {
+    pub(super) events: Vec<Event>,
     last_seq: u64,
 }
 
