@@ -85,7 +85,7 @@ impl Service {
         while let Some(session) = self.0.scheduler.take() {
             let service = self.clone();
             self.0.tasks.spawn(async move {
-                let ran = service.run_queue(&session).await;
+                let ran = Box::pin(service.run_queue(&session)).await;
                 service.end_session(&session, ran).await;
             });
         }
@@ -219,7 +219,7 @@ impl Service {
             let ran = service.drive_begun(&host, work, token, begun).await;
             // Prompts that were queued meanwhile follow.
             let ran = match ran {
-                Ok(true) => service.run_queue(&session).await,
+                Ok(true) => Box::pin(service.run_queue(&session)).await,
                 other => other.map(drop),
             };
             service.end_session(&session, ran).await;

@@ -15,9 +15,9 @@ use windlass::core::overview::SessionOverview;
 use windlass::core::pause::PauseReason;
 use windlass::core::store::{SessionStore, Skimmed};
 use windlass::core::workspace::Files;
+use windlass::flags::RunFlags;
 use windlass::machine::{Root, SessionLog};
 use windlass::notifications::Notifier;
-use windlass::flags::RunFlags;
 use windlass::settings::{Places, Settings, places};
 use windlass::{Environment, Notices, model, recover};
 
@@ -275,10 +275,10 @@ impl Service {
             );
         }
         let real = std::fs::canonicalize(dir).map_err(|err| {
-            Problem::new(
-                ProblemCode::InvalidRequest,
-                format!("the workspace {} cannot be opened: {err}", shown(dir)),
-            )
+            Problem::unprocessable(format!(
+                "the workspace {} cannot be opened: {err}",
+                shown(dir)
+            ))
         })?;
         let root = model::open_workspace(Some(&real), &self.0.options.environment)?;
         self.check_workspace(caller, root.root())?;
