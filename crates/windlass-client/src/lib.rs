@@ -284,7 +284,9 @@ impl Client {
             .map_err(|err| ClientError::Usage(err.to_string()))?;
         let mut segments = Vec::new();
         for segment in path.trim_start_matches("/v1/").split('/') {
-            let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+            let name = segment
+                .strip_prefix('{')
+                .and_then(|rest| rest.strip_suffix('}'));
             segments.push(match name.and_then(|name| params.remove(name)) {
                 Some(value) => text_of(&value),
                 None => segment.to_owned(),

@@ -239,8 +239,14 @@ impl Http {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, HttpError> {
-        self.send_following(RedirectPolicy::SameHost, method_for(&body), url, headers, body)
-            .await
+        self.send_following(
+            RedirectPolicy::SameHost,
+            method_for(&body),
+            url,
+            headers,
+            body,
+        )
+        .await
     }
 
     /// Like [`Self::send`], with any method.
