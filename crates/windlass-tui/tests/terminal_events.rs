@@ -2,12 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::future::Future;
 use std::io::{Read, Write};
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use windlass_tui::terminal::{RawTerminal, TerminalEvent, TerminalEvents, TerminalModes};
@@ -15,27 +10,8 @@ use windlass_tui::terminal::{RawTerminal, TerminalEvent, TerminalEvents, Termina
 /// Tells the test in the new process that it is the program in the terminal.
 const IN_TERMINAL: &str = "WINDLASS_TEST_IN_TERMINAL";
 
-struct ThreadWaker(Thread);
-
-impl Wake for ThreadWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-fn print_next(events: &mut TerminalEvents) {
-    let event = block_on(events.next()).unwrap().unwrap();
+async fn print_next(events: &mut TerminalEvents) {
+    let event = events.next().await.unwrap().unwrap();
     match event {
         TerminalEvent::Key(key) => print!("<key {}>", key.code),
         TerminalEvent::Paste(paste) => print!("<paste {:?}>", paste.text),
@@ -50,14 +26,20 @@ fn print_marker(text: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-fn program_in_the_terminal() {
+async fn program_in_the_terminal() {
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     let terminal = RawTerminal::enter(&stdin, &stdout, TerminalModes::default()).unwrap();
     let mut events = TerminalEvents::new();
     print_marker("ready");
     for _ in 0..3 {
-        print_next(&mut events);
+        print_next(&mut events).await;
     }
+    // More bytes than one read of the terminal returns.
+    for _ in 0..3_000 {
+        let event = events.next().await.unwrap().unwrap();
+        assert!(matches!(event, TerminalEvent::Key(_)), "{event:?}");
+    }
+    print_marker("many");
     for _ in 0..3 {
         drop(events);
         terminal.leave().unwrap();
@@ -68,7 +50,7 @@ fn program_in_the_terminal() {
         terminal.resume().unwrap();
         events = TerminalEvents::new();
         print_marker("back");
-        print_next(&mut events);
+        print_next(&mut events).await;
     }
     print_marker("end");
 }
@@ -106,7 +88,11 @@ impl Conversation {
 #[test]
 fn another_program_gets_its_keys_and_the_events_continue() {
     if std::env::var_os(IN_TERMINAL).is_some() {
-        return program_in_the_terminal();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        return runtime.block_on(program_in_the_terminal());
     }
     let pair = native_pty_system().openpty(PtySize::default()).unwrap();
     let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
@@ -132,6 +118,8 @@ fn another_program_gets_its_keys_and_the_events_continue() {
     };
     pair.master.resize(size).unwrap();
     conversation.expect("<size 100x40>");
+    conversation.send(&"x".repeat(3_000));
+    conversation.expect("<many>");
     for round in 0..3 {
         conversation.expect("<editor>");
         conversation.send(&format!("text {round}\n"));
