@@ -27,6 +27,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use windlass::core::event::Event;
 use windlass::core::id::SessionId;
 use windlass_text::{ColorTheme, StyledLine};
 
@@ -36,7 +37,7 @@ pub(crate) use self::reports::SessionFacts;
 use self::feed::{Batch, EventPump};
 use self::panels::Panel;
 use self::tasks::TaskResult;
-use crate::backend::{Backend, OperationError};
+use crate::backend::{Backend, EventSource, OperationError};
 use crate::composer::{Composer, ComposerOptions};
 use crate::conversation::Conversation;
 use crate::full_screen::FullScreen;
@@ -91,6 +92,8 @@ pub struct TuiOptions {
     pub notices: mpsc::Receiver<String>,
     /// A text that is shown first, for example when no model is set up.
     pub greeting: Vec<StyledLine>,
+    /// Shows these events of a recorded session instead of opening one. Nothing can be sent.
+    pub recording: Option<mpsc::Receiver<Box<Event>>>,
     /// Receives a handle that restores the terminal, for the panic hook of the process.
     pub on_open: Box<dyn FnOnce(TerminalRestorer)>,
     /// A prompt that is submitted at once.
@@ -115,6 +118,7 @@ struct App {
     session: Option<SessionId>,
     /// A session is being created: further prompts wait for it.
     creating: bool,
+    is_recording: bool,
     conversation: Conversation,
     composer: Composer,
     panel: Option<Panel>,
@@ -243,6 +247,7 @@ impl App {
             early: Vec::new(),
             session: None,
             creating: false,
+            is_recording: false,
             conversation,
             composer,
             panel: None,
@@ -265,9 +270,17 @@ impl App {
 
     /// Opens the backend beside the interface, and restores the draft.
     fn start(&mut self) {
-        let opening =
-            std::mem::replace(&mut self.options.opening, Box::pin(std::future::pending()));
-        self.spawn(async move { TaskResult::Opened(opening.await) });
+        match self.options.recording.take() {
+            Some(events) => {
+                self.is_recording = true;
+                self.feed = Some(EventPump::start(EventSource::Recorded(events)));
+            }
+            None => {
+                let pending = Box::pin(std::future::pending());
+                let opening = std::mem::replace(&mut self.options.opening, pending);
+                self.spawn(async move { TaskResult::Opened(opening.await) });
+            }
+        }
         if let Err(err) = self.composer.restore_draft() {
             self.warn(format!("the draft cannot be read: {err}"));
         }

@@ -3,6 +3,7 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use windlass::core::event::Event;
 use windlass::core::id::SessionId;
 use windlass_client::{Client, ClientError, RemoteEvents, StreamItem};
@@ -140,6 +141,8 @@ impl Backend {
 pub enum EventSource {
     Local(Box<EventReader>),
     Remote(RemoteEvents),
+    /// The events of a recorded session, at the pace of its player.
+    Recorded(mpsc::Receiver<Box<Event>>),
 }
 
 /// An item of the events of a session.
@@ -158,6 +161,7 @@ impl EventSource {
                 FeedItem::Gap { .. } => SourceItem::Gap,
                 FeedItem::Event(line) => SourceItem::Event(Box::new(line.event().clone())),
             })),
+            Self::Recorded(events) => Ok(events.recv().await.map(SourceItem::Event)),
             Self::Remote(events) => Ok(match events.next().await.transpose()? {
                 None => None,
                 Some(StreamItem::Gap { .. }) => Some(SourceItem::Gap),

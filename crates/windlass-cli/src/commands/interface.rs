@@ -4,12 +4,14 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use serde_json::{Map, Value, json};
 use windlass::core::id::SessionId;
+use windlass::core::store::SessionStore as _;
 use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
-use windlass::machine::Root;
+use windlass::machine::{Root, SessionLog};
 use windlass::settings::Settings;
 use windlass::{Notice, Notices, model};
 use windlass_client::{Client, PromptRequest};
@@ -27,6 +29,10 @@ use crate::exit;
 use crate::out::say;
 use crate::process;
 
+/// Recorded events that wait until they are shown.
+const RECORDED: usize = 64;
+/// The longest pause of a recording in milliseconds.
+const MAX_PAUSE_MS: f64 = 2_000.0;
 /// Notices that wait until they are shown.
 const NOTICES: usize = 64;
 
@@ -110,6 +116,44 @@ pub(crate) fn attach(
     show(options)
 }
 
+/// Plays a recorded session. Pauses are as long as they were, divided by the speed, and two seconds at the most.
+pub(crate) fn play(session: &SessionId, speed: f64) -> Result<ExitCode, CommandError> {
+    let places = process::places()?;
+    let root = Arc::new(process::open_workspace(None)?);
+    let settings = process::load_settings(Some(root.root()))?;
+    let (_, shown) = notices();
+    let (to, recording) = tokio::sync::mpsc::channel(RECORDED);
+    let store = SessionLog::new(places.sessions_dir());
+    let id = session.clone();
+    let player = async move {
+        let mut events = store.read(&id, 1);
+        let mut before: Option<i64> = None;
+        while let Some(Ok(event)) = events.next().await {
+            let at = event.at.as_millis();
+            let pause = before.map_or(0, |before| at.saturating_sub(before).max(0));
+            before = Some(at);
+            let pause = (pause as f64 / speed).min(MAX_PAUSE_MS);
+            tokio::time::sleep(std::time::Duration::from_millis(pause as u64)).await;
+            if to.send(Box::new(event)).await.is_err() {
+                return;
+            }
+        }
+    };
+    let options = TuiOptions {
+        facts: facts(&settings, &RunFlags::default(), true),
+        recording: Some(recording),
+        ..options(&settings, root, shown)?
+    };
+    block_on(async {
+        let player = tokio::spawn(player);
+        let shown = windlass_tui::run(options).await;
+        player.abort();
+        shown?;
+        Ok(())
+    })?;
+    Ok(exit::after_output(0))
+}
+
 fn show(options: TuiOptions) -> Result<ExitCode, CommandError> {
     let remote = options.facts.server.is_some();
     let end = block_on(async { Ok(windlass_tui::run(options).await?) })?;
@@ -186,6 +230,7 @@ fn options(
         opening: Box::pin(std::future::pending()),
         attach: Box::new(attach),
         notices,
+        recording: None,
         on_open: Box::new(crate::command_error::restore_after_panic),
         greeting: Vec::new(),
         first_prompt: None,

@@ -71,6 +71,10 @@ impl App {
     /// Shows the first open ask, unless the user is choosing something. Hides the panel of an ask that was answered
     /// elsewhere.
     pub(super) fn show_asks(&mut self) {
+        // Nobody can answer a question of the past.
+        if self.is_recording {
+            return;
+        }
         let asks = &self.conversation.asks;
         match &mut self.panel {
             Some(Panel::Picker(_)) => {}

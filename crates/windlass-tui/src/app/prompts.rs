@@ -72,6 +72,11 @@ impl App {
     }
 
     fn send(&mut self, submission: Submission) {
+        if self.is_recording {
+            self.composer.set_text(&submission.text);
+            self.warn("this is a recording; `windlass resume` continues its session");
+            return;
+        }
         if self.backend.is_none() || self.creating {
             self.early.push(submission);
             return;
