@@ -55,13 +55,13 @@ async fn program_in_the_terminal() {
     print_marker("end");
 }
 
-struct Conversation {
+struct TypedDialogue {
     reader: Box<dyn Read + Send>,
     writer: Box<dyn Write + Send>,
     shown: Vec<u8>,
 }
 
-impl Conversation {
+impl TypedDialogue {
     /// Reads until the program shows this text. The text after it is kept.
     #[track_caller]
     fn expect(&mut self, text: &str) {
@@ -101,33 +101,33 @@ fn another_program_gets_its_keys_and_the_events_continue() {
     command.env(IN_TERMINAL, "1");
     let mut child = pair.slave.spawn_command(command).unwrap();
     drop(pair.slave);
-    let mut conversation = Conversation {
+    let mut dialogue = TypedDialogue {
         reader: pair.master.try_clone_reader().unwrap(),
         writer: pair.master.take_writer().unwrap(),
         shown: Vec::new(),
     };
-    conversation.expect("<ready>");
-    conversation.send("a");
-    conversation.expect("<key a>");
-    conversation.send("\x1b[200~one\r\ntwo\rthree\x1b[201~");
-    conversation.expect(r#"<paste "one\ntwo\nthree">"#);
+    dialogue.expect("<ready>");
+    dialogue.send("a");
+    dialogue.expect("<key a>");
+    dialogue.send("\x1b[200~one\r\ntwo\rthree\x1b[201~");
+    dialogue.expect(r#"<paste "one\ntwo\nthree">"#);
     let size = PtySize {
         rows: 40,
         cols: 100,
         ..PtySize::default()
     };
     pair.master.resize(size).unwrap();
-    conversation.expect("<size 100x40>");
-    conversation.send(&"x".repeat(3_000));
-    conversation.expect("<many>");
+    dialogue.expect("<size 100x40>");
+    dialogue.send(&"x".repeat(3_000));
+    dialogue.expect("<many>");
     for round in 0..3 {
-        conversation.expect("<editor>");
-        conversation.send(&format!("text {round}\n"));
-        conversation.expect(&format!("<edited text {round}>"));
-        conversation.expect("<back>");
-        conversation.send("c");
-        conversation.expect("<key c>");
+        dialogue.expect("<editor>");
+        dialogue.send(&format!("text {round}\n"));
+        dialogue.expect(&format!("<edited text {round}>"));
+        dialogue.expect("<back>");
+        dialogue.send("c");
+        dialogue.expect("<key c>");
     }
-    conversation.expect("<end>");
+    dialogue.expect("<end>");
     assert!(child.wait().unwrap().success());
 }

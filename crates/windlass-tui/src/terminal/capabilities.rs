@@ -36,9 +36,9 @@ pub enum Multiplexer {
 pub enum NotificationSequence {
     /// iTerm2, Windows Terminal, WezTerm, Ghostty and others.
     Osc9,
-    /// urxvt and foot.
+    /// Used by urxvt and foot.
     Osc777,
-    /// kitty.
+    /// Only kitty uses it.
     Osc99,
 }
 

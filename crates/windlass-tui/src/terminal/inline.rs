@@ -28,7 +28,7 @@
 //!     rows: vec![StyledLine::of("> ", Tone::Text)],
 //!     cursor: Some((0, 2)),
 //! })?;
-//! assert!(String::from_utf8_lossy(screen.output()).contains("an answer\r\n> "));
+//! assert!(String::from_utf8_lossy(screen.output()).contains("an answer\r\n>"));
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
