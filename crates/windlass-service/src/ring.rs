@@ -56,6 +56,7 @@ impl EventLine {
         }
     }
 
+    /// The event itself, for readers in this process.
     #[must_use]
     pub fn event(&self) -> &Event {
         &self.content.event

@@ -24,6 +24,7 @@ pub enum DisplayMode {
 }
 
 impl DisplayMode {
+    /// The name of the mode, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

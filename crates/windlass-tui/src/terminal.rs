@@ -24,6 +24,7 @@ pub struct ScreenSize {
 }
 
 impl ScreenSize {
+    /// A size of at least one column and one row.
     #[must_use]
     pub fn new(columns: usize, rows: usize) -> Self {
         Self {

@@ -147,6 +147,7 @@ impl<W: Write> InlineScreen<W> {
         }
     }
 
+    /// The size that was set last.
     #[must_use]
     pub fn size(&self) -> ScreenSize {
         self.size

@@ -19,6 +19,7 @@ use super::ScreenSize;
 /// The greatest size of a paste in bytes. The rest is cut.
 pub const MAX_PASTE_BYTES: usize = 8 << 20;
 
+/// An event of the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TerminalEvent {
     /// A key was pressed or repeats.

@@ -50,6 +50,7 @@ pub struct TerminalWriter {
 }
 
 impl TerminalWriter {
+    /// A writer for a terminal with these properties.
     #[must_use]
     pub fn new(capabilities: &TerminalCapabilities) -> Self {
         Self {
@@ -93,6 +94,7 @@ impl TerminalWriter {
         format!("{ESC}]2;{}{ST}", one_line(title, MAX_TITLE_CHARS)).into_bytes()
     }
 
+    /// Shows the progress of a task in the task bar or the tab of the terminal.
     #[must_use]
     pub fn progress(&self, progress: TaskProgress) -> Vec<u8> {
         if !self.progress {
