@@ -29,6 +29,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use windlass::core::event::Event;
 use windlass::core::id::SessionId;
+use windlass::notifications::TerminalAlert;
 use windlass_text::{ColorTheme, StyledLine};
 
 pub(crate) use self::live_area::FullView;
@@ -92,6 +93,8 @@ pub struct TuiOptions {
     pub notices: mpsc::Receiver<String>,
     /// A text that is shown first, for example when no model is set up.
     pub greeting: Vec<StyledLine>,
+    /// Calls the user back; `None` if the settings turn that off.
+    pub alert: Option<TerminalAlert>,
     /// Shows these events of a recorded session instead of opening one. Nothing can be sent.
     pub recording: Option<mpsc::Receiver<Box<Event>>>,
     /// Receives a handle that restores the terminal, for the panic hook of the process.
@@ -139,7 +142,8 @@ struct App {
     last_key_ms: i64,
     dirty: bool,
     quit: bool,
-    focused: bool,
+    /// Whether the window has the focus, if the terminal reports it.
+    focus: Option<bool>,
 }
 
 /// Runs the interface until the user leaves it.
@@ -262,7 +266,7 @@ impl App {
             last_key_ms: 0,
             dirty: true,
             quit: false,
-            focused: true,
+            focus: None,
             screen,
             options,
         }
@@ -350,7 +354,7 @@ impl App {
                 self.screen.resize();
                 self.conversation.set_columns(self.screen.columns());
             }
-            TerminalEvent::Focus(focused) => self.focused = focused,
+            TerminalEvent::Focus(focus) => self.focus = Some(focus),
             TerminalEvent::Mouse(_) => {}
         }
         Ok(())

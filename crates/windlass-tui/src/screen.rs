@@ -7,7 +7,7 @@ use windlass_text::{ColorTheme, LineEncoder, StyledLine, Tone};
 
 use crate::conversation::{BlockKind, EventBlock};
 use crate::terminal::capabilities::TerminalCapabilities;
-use crate::terminal::notify::{TaskProgress, TerminalNotification, TerminalWriter};
+use crate::terminal::notify::{TaskProgress, TerminalWriter};
 use crate::terminal::session::{RawTerminal, TerminalModes, TerminalRestorer};
 use crate::terminal::{InlineOptions, InlineScreen, LiveArea, ScreenSize};
 
@@ -206,13 +206,9 @@ impl Screen {
         self.terminal.leave()
     }
 
-    /// Rings the bell and shows a notification of the terminal.
-    pub(crate) fn notify(&mut self, text: &str) {
-        let bytes = self.writer.notification(&TerminalNotification {
-            title: "windlass".to_owned(),
-            body: text.to_owned(),
-        });
-        self.write(&bytes);
+    /// Writes the bell or a notification of the terminal.
+    pub(crate) fn alert(&mut self, sequence: &str) {
+        self.write(sequence.as_bytes());
     }
 
     /// Sets the title of the window.

@@ -10,10 +10,10 @@ mod frame;
 mod reflow;
 mod row;
 
-pub use capabilities::{Multiplexer, NotificationSequence, TerminalCapabilities};
+pub use capabilities::{Multiplexer, TerminalCapabilities};
 pub use inline::{EncodeLine, InlineOptions, InlineScreen, LiveArea};
 pub use input::{PastedText, TerminalEvent, TerminalEvents};
-pub use notify::{TaskProgress, TerminalNotification, TerminalWriter};
+pub use notify::{TaskProgress, TerminalWriter};
 pub use session::{RawTerminal, TerminalModes, TerminalRestorer};
 
 /// The size of a terminal in character cells. Zero counts as one.

@@ -12,6 +12,7 @@ use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
 use windlass::machine::{Root, SessionLog};
+use windlass::notifications::TerminalAlert;
 use windlass::settings::Settings;
 use windlass::{Notice, Notices, model};
 use windlass_client::{Client, PromptRequest};
@@ -230,6 +231,7 @@ fn options(
         opening: Box::pin(std::future::pending()),
         attach: Box::new(attach),
         notices,
+        alert: TerminalAlert::of(settings),
         recording: None,
         on_open: Box::new(crate::command_error::restore_after_panic),
         greeting: Vec::new(),

@@ -31,17 +31,6 @@ pub enum Multiplexer {
     Screen,
 }
 
-/// The escape sequence for desktop notifications.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotificationSequence {
-    /// iTerm2, Windows Terminal, WezTerm, Ghostty and others.
-    Osc9,
-    /// Used by urxvt and foot.
-    Osc777,
-    /// Only kitty uses it.
-    Osc99,
-}
-
 /// The properties of a terminal that matter for what is written to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalCapabilities {
@@ -58,8 +47,6 @@ pub struct TerminalCapabilities {
     /// Whether the terminal reports keys such as Shift-Enter if it is asked to.
     pub keyboard_enhancement: bool,
     pub multiplexer: Option<Multiplexer>,
-    /// `None`: only the bell.
-    pub notifications: Option<NotificationSequence>,
     /// Whether the terminal shows the progress of a task, for example in the task bar.
     pub progress: bool,
     /// Whether the terminal can copy to the clipboard of the user's machine.
@@ -96,7 +83,6 @@ impl TerminalCapabilities {
             unicode: variables.unicode(),
             keyboard_enhancement: escape_sequences && variables.is_modern(),
             multiplexer,
-            notifications: variables.notifications().filter(|_| escape_sequences),
             progress: escape_sequences && variables.shows_progress(),
             clipboard: escape_sequences && !is_console,
             is_remote,
@@ -194,26 +180,6 @@ impl<'a> Variables<'a> {
         }
     }
 
-    fn notifications(&self) -> Option<NotificationSequence> {
-        let term = self.text("TERM");
-        let program = self.program();
-        if self.has("KITTY_WINDOW_ID") || term == "xterm-kitty" {
-            Some(NotificationSequence::Osc99)
-        } else if term.starts_with("rxvt") || term.starts_with("foot") {
-            Some(NotificationSequence::Osc777)
-        } else if matches!(
-            program,
-            "iTerm.app" | "WezTerm" | "ghostty" | "WarpTerminal"
-        ) || self.text("LC_TERMINAL") == "iTerm2"
-            || self.has("WT_SESSION")
-            || self.has("ConEmuPID")
-        {
-            Some(NotificationSequence::Osc9)
-        } else {
-            None
-        }
-    }
-
     /// Other terminals would show the progress as the text of a notification.
     fn shows_progress(&self) -> bool {
         self.has("WT_SESSION") || self.has("ConEmuPID") || self.program() == "ghostty"
@@ -278,7 +244,7 @@ mod tests {
         let environment = [("TERM".to_owned(), "xterm-kitty".to_owned())];
         let pipe = TerminalCapabilities::of(&environment, false);
         assert!(!pipe.escape_sequences && !pipe.synchronized && !pipe.clipboard);
-        assert_eq!((pipe.colors, pipe.notifications), (ColorDepth::None, None));
+        assert_eq!(pipe.colors, ColorDepth::None);
     }
 
     #[track_caller]
