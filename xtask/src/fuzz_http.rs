@@ -315,13 +315,13 @@ impl FuzzedServer {
                 .as_str()
                 .with_context(|| format!("no session was created: {created}"))?;
             let path = format!("/v1/sessions/{id}");
-            let reached =
-                until(MINUTE, || {
-                    let detail = self.request("GET", &path, "")?;
-                    let runs = self.request("GET", &format!("{path}/runs"), "")?;
-                    Ok(detail["state"] == state
-                        && runs.as_array().is_some_and(|runs| !runs.is_empty()))
-                })?;
+            let reached = until(MINUTE, || {
+                // The runs first: before its run, a session is idle as well.
+                let runs = self.request("GET", &format!("{path}/runs"), "")?;
+                let detail = self.request("GET", &path, "")?;
+                let began = runs.as_array().is_some_and(|runs| !runs.is_empty());
+                Ok(began && detail["state"] == state)
+            })?;
             ensure!(reached, "a session did not become `{state}`: {options}");
         }
         let kept = self.request("GET", "/v1/kept", "")?;
