@@ -81,6 +81,9 @@ pub(crate) fn run(request: InterfaceRequest) -> Result<ExitCode, CommandError> {
     if let Some(isolation) = request.isolation {
         run_options.insert("in_place".into(), (!isolation.is_isolated()).into());
     }
+    if !request.flags.contract.validate.is_empty() {
+        run_options.insert("validate".into(), json!(request.flags.contract.validate));
+    }
     let in_place = request
         .isolation
         .is_none_or(|isolation| !isolation.is_isolated());

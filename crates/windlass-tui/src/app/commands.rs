@@ -377,8 +377,8 @@ impl App {
         let params = self.of_session(json!({}));
         let columns = self.screen.columns();
         self.spawn(async move {
-            let text = backend.call_text("sessions.diff", params).await;
-            TaskResult::Lines(text.map(|text| diff_lines(&text, columns)))
+            let report = backend.call::<Value>("sessions.diff", params).await;
+            TaskResult::Lines(report.map(|report| diff_lines(&reports::diff(&report), columns)))
         });
     }
 

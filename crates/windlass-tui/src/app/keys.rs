@@ -101,6 +101,10 @@ impl App {
     }
 
     fn escape(&mut self, key: KeyEvent) {
+        // In vi mode, Esc leaves the insert mode first.
+        if self.composer.key(key) == ComposerOutcome::Handled {
+            return;
+        }
         let twice = self.last_esc.is_some_and(|last| last.elapsed() < TWICE);
         self.last_esc = Some(Instant::now());
         let runs = self
@@ -110,15 +114,10 @@ impl App {
             .is_some_and(|run| !run.paused);
         if runs {
             self.interrupt();
-            return;
-        }
-        if twice && self.composer.is_empty() {
+        } else if twice && self.composer.is_empty() {
             self.last_esc = None;
             self.choose_point();
-            return;
         }
-        // In vi mode, Esc leaves the insert mode.
-        let _ = self.composer.key(key);
     }
 
     async fn composer_key(
@@ -231,6 +230,9 @@ impl App {
 
     /// Shows the panes of the full screen.
     pub(super) fn show_full_screen(&mut self) {
+        if self.full.is_some() {
+            return;
+        }
         match crate::full_screen::FullScreen::open(&mut self.screen) {
             Ok(full) => self.full = Some(full),
             Err(err) => self.warn(format!("the full screen cannot be shown: {err}")),

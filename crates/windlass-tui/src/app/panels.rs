@@ -61,7 +61,7 @@ impl Panel {
         max_rows: usize,
     ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
         match self {
-            Self::Ask(panel) => panel.rows(columns),
+            Self::Ask(panel) => panel.rows(columns, max_rows, panel.is_armed(super::now_ms())),
             Self::Picker(picker) => (picker.view(columns, max_rows.clamp(4, 16)), None),
         }
     }
@@ -119,7 +119,13 @@ impl App {
                 self.panel = Some(Panel::Ask(ask));
                 match outcome {
                     AskOutcome::Handled => true,
-                    AskOutcome::Ignored => false,
+                    AskOutcome::Ignored => {
+                        // The user types something else, which may go on with a key that would answer.
+                        if let Some(Panel::Ask(ask)) = &mut self.panel {
+                            ask.delay(now_ms);
+                        }
+                        false
+                    }
                     AskOutcome::Answer(answer) => {
                         self.panel = None;
                         self.answer(&open, &answer);
