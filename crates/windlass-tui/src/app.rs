@@ -355,7 +355,12 @@ impl App {
                 self.conversation.set_columns(self.screen.columns());
             }
             TerminalEvent::Focus(focus) => self.focus = Some(focus),
-            TerminalEvent::Mouse(_) => {}
+            TerminalEvent::Mouse(event) => {
+                let selected = self.full.as_mut().and_then(|full| full.mouse(event));
+                if let Some(text) = selected {
+                    self.copy(&text);
+                }
+            }
         }
         Ok(())
     }

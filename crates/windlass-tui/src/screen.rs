@@ -180,6 +180,14 @@ impl Screen {
         Ok(())
     }
 
+    /// Lets the terminal report the mouse in the full screen, or select text itself.
+    pub(crate) fn set_mouse(&mut self, reported: bool) {
+        self.write(match reported {
+            true => b"\x1b[?1002h\x1b[?1006h",
+            false => b"\x1b[?1006l\x1b[?1002l",
+        });
+    }
+
     /// Restores the terminal for another program. [`Self::resume`] ends it.
     pub(crate) fn leave(&mut self) -> io::Result<()> {
         self.inline.clear()?;

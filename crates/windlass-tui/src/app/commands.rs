@@ -638,11 +638,18 @@ impl App {
         let text = answer.join("\n");
         match text.trim() {
             "" => self.warn("there is no answer to copy"),
-            text if self.screen.copy(text) => {
-                self.notice = Some(reports::remark("copied the last answer"));
-            }
-            _ => self.warn("this terminal has no clipboard for programs; select the text instead"),
+            text => self.copy(text),
         }
+    }
+
+    /// Copies a text to the clipboard of the user's machine.
+    pub(super) fn copy(&mut self, text: &str) {
+        if self.screen.copy(text) {
+            let lines = windlass::transcript::counted(text.lines().count(), "line");
+            self.notice = Some(reports::remark(&format!("copied {lines}")));
+            return;
+        }
+        self.warn("the text is too long, or this terminal has no clipboard for programs; select it with the terminal instead");
     }
 
     /// Prints an event of the log.

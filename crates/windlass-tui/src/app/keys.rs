@@ -39,6 +39,14 @@ pub(crate) const APP_KEYS: &[AppKey] = &[
         help: "change the approval mode: plan, ask, edit, auto",
     },
     AppKey {
+        keys: "Alt-1 … Alt-4, PgUp, PgDn",
+        help: "full screen: choose the pane, scroll",
+    },
+    AppKey {
+        keys: "Alt-M",
+        help: "full screen: select with the terminal instead of here",
+    },
+    AppKey {
         keys: "Ctrl-T",
         help: "switch between inline and full screen",
     },
@@ -68,6 +76,13 @@ impl App {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('z') if control => return self.suspend(input).await,
+            KeyCode::Char('m') if key.modifiers.contains(KeyModifiers::ALT) => {
+                if let Some(full) = &mut self.full {
+                    full.mouse = !full.mouse;
+                    self.screen.set_mouse(full.mouse);
+                    return Ok(());
+                }
+            }
             KeyCode::Char('t') if control => return self.toggle_full_screen(),
             KeyCode::Char('l') if control => return self.print_again(),
             _ => {}
