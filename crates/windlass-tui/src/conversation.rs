@@ -586,3 +586,7 @@ fn is_shown(kind: &EventKind) -> bool {
             | EventKind::Discarded { .. }
     )
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
