@@ -126,6 +126,25 @@ fn files_have_a_status_and_notes() {
 }
 
 #[test]
+fn notes_about_hidden_parts_are_shown() {
+    check(
+        "--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n-a\u{200b}\n+b\n… (diff cut here)\n",
+        40,
+        &[
+            "M x                                +1 −1",
+            "    1 │ -a‹U+200B›",
+            "    1 │ +b",
+            "    ⋮   … (diff cut here)",
+        ],
+    );
+    check(
+        "--- a/x\n+++ b/x\n@@ from line 7: too many to show @@\n",
+        40,
+        &["M x", "    ⋮   from line 7: too many to show"],
+    );
+}
+
+#[test]
 fn wrong_counts_and_missing_headers_are_tolerated() {
     let rows = |diff: &str| -> Vec<(usize, usize)> {
         let parsed = ParsedDiff::parse(diff);
