@@ -11,9 +11,9 @@ use windlass::core::workspace::{FileError, Redactor};
 use windlass::engine::EngineError;
 use windlass::machine::{Secret, SecretError, Secrets};
 use windlass::settings::ConfigError;
+use windlass_text::sanitize::message;
 
 use crate::exit;
-use crate::sanitize::message;
 
 /// An error that ends a command.
 #[derive(Debug)]
