@@ -128,6 +128,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "windlass-runtimes",
             "windlass-sandbox",
             "windlass-telemetry",
+            "windlass-text",
             "windlass-tools",
             "windlass-transaction",
             "windlass-validators",
@@ -497,8 +498,15 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     }
 }
 
-/// The crates that the command line ships, besides `windlass`: the service, its HTTP server, and the client of such a server.
-const SHIPPED: &[&str] = &["windlass-client", "windlass-http", "windlass-service"];
+/// The crates that the command line ships, besides `windlass`: the service, its HTTP server, the client of such a server,
+/// the terminal interface, and the styled text of all views.
+const SHIPPED: &[&str] = &[
+    "windlass-client",
+    "windlass-http",
+    "windlass-service",
+    "windlass-text",
+    "windlass-tui",
+];
 
 #[test]
 fn the_command_line_ships_only_the_library_and_the_service() {

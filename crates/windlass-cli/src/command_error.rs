@@ -11,10 +11,10 @@ use windlass::core::workspace::{FileError, Redactor};
 use windlass::engine::EngineError;
 use windlass::machine::{Secret, SecretError, Secrets};
 use windlass::settings::ConfigError;
+use windlass_text::sanitize::message;
+use windlass_tui::TerminalRestorer;
 
 use crate::exit;
-use crate::sanitize::message;
-use windlass_tui::TerminalRestorer;
 
 /// An error that ends a command.
 #[derive(Debug)]

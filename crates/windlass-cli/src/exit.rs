@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use windlass::core::outcome::{FailReason, Outcome};
+use windlass_text::sanitize::plain;
 
 use crate::out::{self, say};
-use crate::sanitize::plain;
 
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;

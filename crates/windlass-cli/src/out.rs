@@ -3,8 +3,11 @@
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
-use crate::sanitize::{plain, write_json};
-use crate::view::style::only_colours;
+use windlass_text::StyledLine;
+use windlass_text::sanitize::plain;
+
+use crate::sanitize::write_json;
+use crate::view::style::{encoded, stderr_colors, stdout_colors};
 
 /// The first error of standard output.
 static STDOUT_ERROR: OnceLock<(ErrorKind, String)> = OnceLock::new();
@@ -14,9 +17,12 @@ pub(crate) fn out(text: &str) {
     out_with(|out| out.write_all(plain(text).as_bytes()));
 }
 
-/// Writes text to standard output with the colours of [`crate::view::style::Paint`]. Other escapes are removed.
-pub(crate) fn styled(text: &str) {
-    out_with(|out| out.write_all(only_colours(text).as_bytes()));
+/// Writes lines to standard output, with colours on a terminal.
+pub(crate) fn out_lines(lines: &[StyledLine]) {
+    if !lines.is_empty() {
+        let text = encoded(lines, stdout_colors()) + "\n";
+        out_with(|out| out.write_all(text.as_bytes()));
+    }
 }
 
 /// Writes a value to standard output as one line of JSON, without building the line in memory.
@@ -38,17 +44,31 @@ fn out_with(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) {
     }
 }
 
-/// Writes to standard error with the colours of [`crate::view::style::Paint`]. Errors are ignored: no other output is
-/// left to report them.
+/// Writes text to standard error. Terminal escapes are removed.
 pub(crate) fn err(text: &str) {
-    let text = only_colours(text);
-    let mut err = std::io::stderr().lock();
-    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    err_unchecked(&plain(text));
+}
+
+/// Writes lines to standard error, with colours on a terminal.
+pub(crate) fn err_lines(lines: &[StyledLine]) {
+    if !lines.is_empty() {
+        err_unchecked(&(encoded(lines, stderr_colors()) + "\n"));
+    }
+}
+
+/// Writes lines to standard error, with colours on a terminal. The cursor stays at the end of the last line.
+pub(crate) fn err_open_line(lines: &[StyledLine]) {
+    err_unchecked(&encoded(lines, stderr_colors()));
 }
 
 /// Writes the escape sequences of [`windlass::notifications::TerminalAlert`], which contain only sanitized text, to standard
 /// error.
 pub(crate) fn alert(text: &str) {
+    err_unchecked(text);
+}
+
+/// Errors are ignored: no other output is left to report them.
+fn err_unchecked(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }

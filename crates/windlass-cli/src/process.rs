@@ -6,10 +6,10 @@ use windlass::machine::Root;
 use windlass::settings::Places;
 use windlass::settings::{self, Settings};
 use windlass::{Environment, Notice, Notices, model};
+use windlass_text::sanitize::message;
 
 use crate::command_error::CommandError;
 use crate::out::say;
-use crate::sanitize::message;
 
 /// The minimum address space of a command, in bytes. Threads reserve more than they use.
 const MIN_ADDRESS_SPACE: u64 = 512 << 20;

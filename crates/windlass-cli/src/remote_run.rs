@@ -11,6 +11,7 @@ use windlass::model;
 use windlass::sessions::PendingAsk;
 use windlass::settings::Settings;
 use windlass_client::{Client, PromptRequest, RemoteEvents, SessionStatus, StreamItem};
+use windlass_text::sanitize::message;
 
 use crate::args::{OutputArgs, OutputFormat};
 use crate::command_error::CommandError;
@@ -18,8 +19,8 @@ use crate::commands::attach::refusal_of;
 use crate::exit;
 use crate::out::{self, say};
 use crate::process;
-use crate::sanitize::{json_line, message};
-use crate::session_run::{INVALID_ANSWER, InterruptListener, RunAlert, TerminalInput, can_answer};
+use crate::sanitize::json_line;
+use crate::session_run::{InterruptListener, RunAlert, TerminalInput, can_answer};
 use crate::view::{RunView, ask};
 
 /// The reason why following a session ended.
@@ -271,7 +272,7 @@ impl RemoteRun {
         }
         if answers && let Some(open) = self.asking.take() {
             let Some(answer) = ask::parse_answer(&open, &line) else {
-                self.input.ask(INVALID_ANSWER);
+                self.input.ask_again();
                 self.asking = Some(open);
                 return Ok(());
             };

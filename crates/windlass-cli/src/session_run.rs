@@ -47,6 +47,7 @@ use windlass::{
     OpenRequest, OpenedSession, PendingTools, Prepared, options_for, resume_options, saved_plan,
 };
 use windlass_service::{LiveSession, LocalChannel};
+use windlass_text::sanitize::message;
 
 /// An open session with its view and its terminal.
 pub(crate) struct InteractiveSession {
@@ -93,8 +94,6 @@ pub(crate) fn prepare_landing(cd: Option<&std::path::Path>) -> Result<Prepared, 
 
 /// Time that `notify.command` has to exit at the end of a run.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Printed after a line that does not answer the question.
-pub(crate) const INVALID_ANSWER: &str = "please answer with one of the options above: ";
 
 /// Whether a user at a terminal can answer asks.
 pub(crate) fn can_answer() -> bool {
@@ -106,9 +105,9 @@ fn print_choice(choice: &RuntimeChoice, output: &OutputArgs) {
     if output.quiet {
         return;
     }
-    say!("runtime: {}", crate::sanitize::message(&choice.summary()));
+    say!("runtime: {}", message(&choice.summary()));
     for reason in choice.reasons().filter(|_| output.verbose) {
-        say!("  {}", crate::sanitize::message(&reason));
+        say!("  {}", message(&reason));
     }
 }
 
@@ -120,7 +119,7 @@ impl InteractiveSession {
         compaction: Option<Room>,
     ) -> Result<Self, CommandError> {
         for warning in ready.warnings() {
-            say!("warning: {}", crate::sanitize::message(&warning));
+            say!("warning: {}", message(&warning));
         }
         request.can_answer = can_answer();
         let structured = request.flags.agent.json_schema.is_some();
@@ -255,7 +254,7 @@ impl InteractiveSession {
             };
             match ask::parse_answer(ask, &line.text).filter(|_| self.input.answers(&line)) {
                 Some(answer) => return Some(answer),
-                None => self.input.ask(INVALID_ANSWER),
+                None => self.input.ask_again(),
             }
         }
     }
@@ -428,7 +427,7 @@ impl InteractiveSession {
             // An error means that the ask expired meanwhile: no answer is needed.
             Some(answer) => drop(handle.answer(&ask.id, answer)),
             None => {
-                self.input.ask(INVALID_ANSWER);
+                self.input.ask_again();
                 return false;
             }
         }
@@ -447,7 +446,7 @@ impl InteractiveSession {
         if let Err(failure) = Settings::remember_rule(&self.places, root, rule) {
             say!(
                 "warning: the rule applies to this session only, because it could not be saved: {}",
-                crate::sanitize::message(failure.message())
+                message(failure.message())
             );
         }
     }

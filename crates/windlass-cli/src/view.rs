@@ -2,13 +2,13 @@
 
 pub(crate) mod ask;
 pub(crate) mod json;
-mod markdown;
 mod status_line;
 pub(crate) mod style;
 pub(crate) mod text;
 
 use windlass::core::event::Event;
 use windlass::core::id::SessionId;
+use windlass_text::sanitize::one_line;
 
 use crate::args::{OutputArgs, OutputFormat};
 use json::{JsonView, StreamView};
@@ -74,7 +74,7 @@ impl RunView {
     pub(crate) fn remark(&mut self, text: &str) {
         if let Self::Text(view) = self {
             view.clear_status();
-            crate::out::say!("{}", crate::sanitize::one_line(text));
+            crate::out::say!("{}", one_line(text));
         }
     }
 

@@ -14,7 +14,7 @@ mod marked;
 
 use std::borrow::Cow;
 
-pub use marked::{marked, marked_block, marked_line};
+pub use marked::{marked, marked_block, marked_line, visible};
 
 use crate::width::columns;
 

@@ -47,8 +47,8 @@ use windlass_host::session_log::SessionLog;
 use self::html::HtmlExport;
 use self::markdown::MarkdownExport;
 use crate::error::Error;
-use crate::plain_text::plain;
 use crate::transcript::Transcript;
+use windlass_text::sanitize::plain;
 
 pub use self::trace::export_trace;
 

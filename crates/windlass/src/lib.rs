@@ -21,7 +21,6 @@ pub mod kept;
 pub mod model;
 mod notices;
 pub mod notifications;
-pub mod plain_text;
 pub mod policy;
 mod prepare;
 pub mod profile;

@@ -10,6 +10,7 @@ use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files;
 use windlass::machine::SessionLog;
 use windlass::sessions::{FoundAsk, find_ask, pending_asks};
+use windlass_text::sanitize::one_line;
 
 use super::block_on;
 use crate::args::AnswerArgs;
@@ -17,7 +18,7 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
 use crate::session_run::{InteractiveSession, finish, prepare};
 use crate::view::ask::parse_answer;
 use windlass::flags::{AgentFlags, LimitFlags, RunFlags};

@@ -13,6 +13,7 @@ use windlass::settings::Settings;
 use windlass::{model, wire};
 use windlass_client::{Client, ClientError, PromptRequest};
 use windlass_service::{RunRequest, server_dir};
+use windlass_text::sanitize::message;
 
 use super::block_on;
 use super::serve::RunningServer;
@@ -22,7 +23,6 @@ use crate::exit;
 use crate::out::say;
 use crate::process;
 use crate::remote_run::{RemoteEnd, RemoteRun};
-use crate::sanitize::message;
 use crate::session_run::{can_answer, session_id};
 
 /// The variable with the token of a server.

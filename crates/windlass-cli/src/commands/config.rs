@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use windlass::core::workspace::Files;
 use windlass::settings::{key_rows, known, set, setting_rows, unset};
+use windlass_text::sanitize::{message, one_line};
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::process;
-use crate::sanitize::one_line;
 use windlass::settings::{KEYS, Settings};
 
 pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
         }
     };
     for warning in &settings.warnings {
-        say!("warning: {}", crate::sanitize::message(warning));
+        say!("warning: {}", message(warning));
     }
     Ok(exit::print(&text))
 }

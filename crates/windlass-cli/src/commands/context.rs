@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use windlass::context::{ContextReport, InputCost, LastStep, context_report};
 use windlass::core::workspace::Files;
 use windlass::machine::SessionLog;
+use windlass_text::sanitize::one_line;
 
 use super::block_on;
 use crate::args::ContextArgs;
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::process;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
 use windlass::transcript::counted;
 use windlass::{find_session, newest};
 

@@ -9,13 +9,13 @@ use windlass::core::gate::{Mode, PermissionGate};
 use windlass::core::tool::Exposure;
 use windlass::core::workspace::{Files, Redactor};
 use windlass::machine::Secrets;
+use windlass_text::sanitize::{message, one_line};
 
 use crate::args::DiagramArgs;
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::one_line;
 use windlass::model::ModelPlan;
 use windlass::settings::Settings;
 use windlass::{contract, program_tools, sandboxing};
@@ -32,7 +32,7 @@ pub(super) fn run(args: &DiagramArgs) -> Result<ExitCode, CommandError> {
     settings.add_flags(&agent, &args.limits)?;
     settings.add_contract_flags(&checks)?;
     for warning in &settings.warnings {
-        say!("warning: {}", crate::sanitize::message(warning));
+        say!("warning: {}", message(warning));
     }
     let isolated = !args.in_place
         && !settings

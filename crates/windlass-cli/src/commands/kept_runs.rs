@@ -9,6 +9,7 @@ use windlass::core::workspace::{Change, FileChange, Files};
 use windlass::kept::{self, DiffReport, GcLimits};
 use windlass::settings::Places;
 use windlass::transcript::counted;
+use windlass_text::sanitize::{marked_block, message, one_line};
 
 use super::block_on;
 use crate::args::{DiffArgs, DiscardArgs, StatusArgs};
@@ -16,7 +17,6 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::{self, say};
 use crate::process;
-use crate::sanitize::{marked_block, message, one_line};
 
 /// Finishes or rolls back interrupted landings, and prints a notice for each.
 pub(super) fn recover() {

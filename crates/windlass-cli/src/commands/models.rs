@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use windlass::machine::Credentials;
 use windlass::model::{KnownModel, VendorRow, known_models, table_date, vendor_rows};
+use windlass_text::sanitize::one_line;
 
 use super::block_on;
 use crate::args::ModelsArgs;
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::process;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
 
 pub(super) fn run(args: &ModelsArgs) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;

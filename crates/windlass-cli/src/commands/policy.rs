@@ -14,11 +14,11 @@ use windlass::policy::{ExplainOptions, PolicyEval, PolicyExplanation};
 use windlass::settings::SettingsLayer;
 use windlass::transcript::counted;
 use windlass::wire;
+use windlass_text::sanitize::plain;
 
 use crate::args::{ExplainArgs, PolicyCommand, PolicyTestArgs};
 use crate::command_error::CommandError;
 use crate::process;
-use crate::sanitize::plain;
 use crate::{exit, out};
 
 /// The largest table of cases, in bytes.

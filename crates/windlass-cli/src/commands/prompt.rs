@@ -7,12 +7,13 @@ use serde_json::json;
 use windlass::core::budget::Estimator;
 use windlass::core::workspace::Files;
 use windlass::instructions::InstructionOwner;
+use windlass_text::sanitize::{one_line, plain};
 
 use crate::args::PromptArgs;
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::process;
-use crate::sanitize::{json_line, one_line, plain};
+use crate::sanitize::json_line;
 use windlass::flags::{ContractFlags, LimitFlags};
 use windlass::instructions::{Prompt, PromptInputs};
 use windlass::program_tools::offered_tools;

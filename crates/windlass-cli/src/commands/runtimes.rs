@@ -11,6 +11,7 @@ use windlass::agents::{
 };
 use windlass::core::runtime::Work;
 use windlass::core::workspace::Files;
+use windlass_text::sanitize::one_line;
 
 use super::block_on;
 use crate::args::{RuntimesArgs, RuntimesCommand};
@@ -18,7 +19,7 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::{self, say};
 use crate::process;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
 use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::runtime_plan::RuntimeChecker;
 use windlass::settings::Settings;
@@ -129,7 +130,7 @@ fn headed(name: &str, words: &str) -> String {
 fn wrapped(words: &str) -> String {
     let (mut text, mut used) = (String::new(), 0);
     for word in one_line(words).split_whitespace() {
-        let wide = unicode_width::UnicodeWidthStr::width(word);
+        let wide = windlass_text::width::columns(word);
         if used > 0 && INDENT + used + 1 + wide > WIDTH {
             text.push('\n');
             used = 0;

@@ -13,6 +13,7 @@ use windlass::machine::Root;
 use windlass::machine::child_env;
 use windlass::sandboxing::run_program;
 use windlass::sandboxing::{Sandbox, SandboxError, Standard};
+use windlass_text::sanitize::plain;
 
 use super::block_on;
 use crate::args::SandboxArgs;
@@ -20,7 +21,6 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::plain;
 use windlass::flags::{AgentFlags, LimitFlags};
 use windlass::{program_tools, sandboxing};
 

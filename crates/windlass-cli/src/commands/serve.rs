@@ -12,13 +12,13 @@ use windlass_service::{
     Caller, Input, Problem, Reply, Request, Service, ServiceOptions, ServiceRole, operation,
     serve_lines, server_dir,
 };
+use windlass_text::sanitize::one_line;
 
 use crate::args::{ServeArgs, ServeCommand, TokenCommand};
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::{self, say};
 use crate::process;
-use crate::sanitize::one_line;
 
 /// Runs a future on several threads: a server has many sessions.
 fn block_on_threads<T>(

@@ -19,6 +19,7 @@ use windlass::machine::SessionLog;
 use windlass::sessions::{SessionDeletion, workspace_sessions};
 use windlass::settings::Places;
 use windlass::transcript::counted;
+use windlass_text::sanitize::message;
 
 use super::block_on;
 use crate::args::SessionsCommand;
@@ -26,7 +27,6 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::message;
 use crate::session_run::find_session;
 
 pub(super) fn run(command: SessionsCommand) -> Result<ExitCode, CommandError> {

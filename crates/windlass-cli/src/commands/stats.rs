@@ -8,12 +8,12 @@ use windlass::stats::{
     describe_duration, describe_tokens, gather_stats, total_lines,
 };
 use windlass::transcript::counted;
+use windlass_text::sanitize::one_line;
 
 use super::block_on;
 use crate::args::StatsArgs;
 use crate::command_error::CommandError;
 use crate::process;
-use crate::sanitize::one_line;
 use crate::{exit, out};
 use windlass::{find_session, newest};
 

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use serde_json::json;
 use windlass::core::workspace::Files;
 use windlass::trust::{ProjectFile, TrustDecision, TrustStore, project_files};
+use windlass_text::sanitize::{marked_line, one_line};
 
 use crate::args::TrustCommand;
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::{err, say};
 use crate::process;
-use crate::sanitize::{json_line, marked_line, one_line};
+use crate::sanitize::json_line;
 use windlass::settings::Settings;
 use windlass::trust::{SettingEffect, link_warning};
 
@@ -120,7 +121,8 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, CommandError> {
                     } else {
                         "refused"
                     };
-                    let place = one_line(&record.root.join(name).display().to_string());
+                    let place = record.root.join(name).display().to_string();
+                    let place = one_line(&place);
                     text.push_str(&format!(
                         "{said:<8} {}  {place}  ({state})\n",
                         hash.get(..16).unwrap_or(hash)
@@ -206,7 +208,7 @@ fn ask(
 }
 
 fn shown_name(root: &Path, file: &ProjectFile) -> String {
-    one_line(&root.join(file.name).display().to_string())
+    one_line(&root.join(file.name).display().to_string()).into_owned()
 }
 
 /// Describes a file: its hash, and every value with its effect.

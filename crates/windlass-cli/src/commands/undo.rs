@@ -7,6 +7,7 @@ use windlass::core::id::CallId;
 use windlass::core::workspace::{Change, FileChange, Files};
 use windlass::transcript::counted;
 use windlass::undo::{PlannedUndo, UndoOptions, UndoPlan, UndoRequest, UndoTarget, plan_undo};
+use windlass_text::sanitize::{marked_block, message, one_line};
 
 use super::block_on;
 use crate::args::{UndoArgs, UndoRedoArgs};
@@ -14,7 +15,6 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::{self, say};
 use crate::process;
-use crate::sanitize::{marked_block, message, one_line};
 use crate::session_run::find_session;
 
 pub(super) fn undo(args: &UndoArgs) -> Result<ExitCode, CommandError> {

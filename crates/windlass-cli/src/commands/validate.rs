@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass::checks::{Checked, Language, Project, check};
 use windlass::core::validator::Judgement;
+use windlass_text::sanitize::plain;
 
 use crate::args::ValidateArgs;
 use crate::command_error::CommandError;
 use crate::out::{self, say};
-use crate::sanitize::plain;
 use crate::{commands::debug::each_line, exit};
 
 /// A text to check.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
+use windlass_text::{StyledLine, Tone};
 
 /// The longest line in bytes; the rest of a longer one is dropped.
 const MAX_LINE: usize = 1 << 20;
@@ -29,10 +30,16 @@ pub(crate) struct TypedLine {
 
 impl TerminalInput {
     /// Shows a question. On a terminal, type-ahead is discarded.
-    pub(crate) fn ask(&mut self, question: &str) {
+    pub(crate) fn ask(&mut self, question: &[StyledLine]) {
         self.discard_type_ahead();
         self.questions.fetch_add(1, Ordering::SeqCst);
-        crate::out::err(question);
+        crate::out::err_open_line(question);
+    }
+
+    /// Repeats the question after a line that is no valid answer.
+    pub(crate) fn ask_again(&mut self) {
+        let again = "please answer with one of the options above: ";
+        self.ask(&[StyledLine::of(again, Tone::Text)]);
     }
 
     /// Discards unread input of a terminal.

@@ -1,124 +1,117 @@
 //! Asks at the terminal: renders the question and parses the typed answer.
 
-use windlass::core::ask::{About, Answer, Approval, Ask};
+use windlass::core::ask::{About, Answer, Approval, Ask, LandingAsk};
 use windlass::core::host_name;
 use windlass::core::tool::Touch;
-
-use super::style::{Paint, Style};
-use crate::sanitize::{marked_block, marked_line};
+use windlass_text::sanitize::{marked_block, marked_line};
+use windlass_text::{StyledLine, Tone};
 
 /// The most touches that a question shows.
 const MAX_TOUCHES: usize = 40;
 
 /// Renders the question; its last line is the prompt.
-pub(crate) fn question(ask: &Ask) -> String {
-    let paint = Paint::for_stderr();
-    let mut text = String::new();
+pub(crate) fn question(ask: &Ask) -> Vec<StyledLine> {
     match &ask.about {
-        About::Approval(approval) => {
-            text.push_str(&format!(
-                "{} {}\n",
-                paint.on(Style::Warning, "approve?"),
-                marked_line(&approval.call.name)
-            ));
-            text.push_str(&whole_call(approval));
-            text.push_str(&format!(
-                "  because: {} ({})\n",
-                marked_line(&approval.reason),
-                marked_line(&approval.rule)
-            ));
-            for touch in approval
-                .touches
-                .iter()
-                .filter(|touch| !runs(touch))
-                .take(MAX_TOUCHES)
-            {
-                text.push_str(&format!("  {}\n", marked_line(&touched(touch))));
-            }
-            text.push_str(&more(approval.touches.len(), MAX_TOUCHES, "touches"));
-            for line in approval.preview.iter().flat_map(|preview| {
-                marked_block(preview)
-                    .lines()
-                    .map(str::to_owned)
-                    .collect::<Vec<_>>()
-            }) {
-                let style = match line.trim_start_matches([' ', '│']).bytes().next() {
-                    Some(b'+') => Style::Added,
-                    Some(b'-') => Style::Removed,
-                    _ => Style::Dim,
-                };
-                text.push_str(&format!("{}\n", paint.on(style, &line)));
-            }
-            match &approval.always {
-                Some(rule) => text.push_str(&format!(
-                    "[y]es, once  [a]lways allow {}  [n]o (you can add a reason): ",
-                    marked_line(rule)
-                )),
-                None => text.push_str("[y]es, once  [n]o (you can add a reason): "),
-            }
-        }
-        About::Landing(landing) => {
-            text.push_str(&format!(
-                "{}\n",
-                paint.on(Style::Warning, "land these changes?")
-            ));
-            for (path, reason) in landing.paths.iter().take(MAX_TOUCHES) {
-                text.push_str(&format!(
-                    "  {}: {}\n",
-                    marked_line(path),
-                    marked_line(reason)
-                ));
-            }
-            text.push_str(&more(landing.paths.len(), MAX_TOUCHES, "paths"));
-            for check in &landing.failing {
-                let check = marked_line(check);
-                text.push_str(&format!(
-                    "  the check `{check}` fails, as it did before this run\n"
-                ));
-            }
-            text.push_str("[y]es  [n]o: ");
-        }
+        About::Approval(approval) => approval_lines(approval),
+        About::Landing(landing) => landing_lines(landing),
         About::Question(question) => {
-            text.push_str(&format!(
-                "{}\n{}",
-                paint.on(Style::Warning, "question:"),
-                marked_block(&question.text)
-            ));
+            let mut lines = vec![StyledLine::of("question:", Tone::Warn)];
+            lines.extend(block(&question.text));
             for (at, option) in question.options.iter().enumerate() {
-                text.push_str(&format!("  {}. {}\n", at + 1, marked_line(option)));
+                lines.push(text(&format!("  {}. {}", at + 1, marked_line(option))));
             }
-            text.push_str("> ");
+            lines.push(text("> "));
+            lines
         }
     }
-    text
+}
+
+fn approval_lines(approval: &Approval) -> Vec<StyledLine> {
+    let name = marked_line(&approval.call.name);
+    let mut lines =
+        vec![StyledLine::of("approve?", Tone::Warn).with(format!(" {name}"), Tone::Text)];
+    lines.extend(whole_call(approval));
+    lines.push(text(&format!(
+        "  because: {} ({})",
+        marked_line(&approval.reason),
+        marked_line(&approval.rule)
+    )));
+    let touches = approval.touches.iter().filter(|touch| !runs(touch));
+    for touch in touches.take(MAX_TOUCHES) {
+        lines.push(text(&format!("  {}", marked_line(&touched(touch)))));
+    }
+    lines.extend(more(approval.touches.len(), MAX_TOUCHES, "touches"));
+    let preview = approval.preview.as_deref().map(marked_block);
+    for line in preview.iter().flat_map(|preview| preview.lines()) {
+        let tone = match line.trim_start_matches([' ', '│']).bytes().next() {
+            Some(b'+') => Tone::Added,
+            Some(b'-') => Tone::Removed,
+            _ => Tone::Muted,
+        };
+        lines.push(StyledLine::of(line, tone));
+    }
+    lines.push(text(&match &approval.always {
+        Some(rule) => format!(
+            "[y]es, once  [a]lways allow {}  [n]o (you can add a reason): ",
+            marked_line(rule)
+        ),
+        None => "[y]es, once  [n]o (you can add a reason): ".to_owned(),
+    }));
+    lines
+}
+
+fn landing_lines(landing: &LandingAsk) -> Vec<StyledLine> {
+    let mut lines = vec![StyledLine::of("land these changes?", Tone::Warn)];
+    for (path, reason) in landing.paths.iter().take(MAX_TOUCHES) {
+        let (path, reason) = (marked_line(path), marked_line(reason));
+        lines.push(text(&format!("  {path}: {reason}")));
+    }
+    lines.extend(more(landing.paths.len(), MAX_TOUCHES, "paths"));
+    for check in &landing.failing {
+        let check = marked_line(check);
+        lines.push(text(&format!(
+            "  the check `{check}` fails, as it did before this run"
+        )));
+    }
+    lines.push(text("[y]es  [n]o: "));
+    lines
+}
+
+fn text(text: &str) -> StyledLine {
+    StyledLine::of(text, Tone::Text)
+}
+
+/// The text with a bar before each line.
+fn block(shown: &str) -> Vec<StyledLine> {
+    marked_block(shown).lines().map(text).collect()
 }
 
 /// Renders the call: its commands line by line, or else its arguments.
-fn whole_call(approval: &Approval) -> String {
+fn whole_call(approval: &Approval) -> Vec<StyledLine> {
     let commands = approval.touches.iter().filter_map(|touch| match touch {
-        Touch::Execute { command, .. } => Some(marked_block(command)),
+        Touch::Execute { command, .. } => Some(block(command)),
         _ => None,
     });
-    let commands: String = commands.collect();
+    let commands: Vec<_> = commands.flatten().collect();
     match &approval.preview {
         _ if !commands.is_empty() => commands,
         // The question shows the diff and the touched paths below.
-        Some(_) => String::new(),
+        Some(_) => Vec::new(),
         None => arguments(&approval.call.args),
     }
 }
 
 /// Renders the arguments of a call by name. Texts are not quoted, so that they are readable.
-fn arguments(args: &serde_json::Value) -> String {
+fn arguments(args: &serde_json::Value) -> Vec<StyledLine> {
     let Some(args) = args.as_object() else {
-        return marked_block(&format!("{args:#}"));
+        return block(&format!("{args:#}"));
     };
     let named = args.iter().map(|(name, value)| match value.as_str() {
         Some(text) if text.contains('\n') => format!("{name}:\n{}", text.trim_end_matches('\n')),
         Some(text) => format!("{name}: {text}"),
         None => format!("{name}: {value}"),
     });
-    marked_block(&named.collect::<Vec<_>>().join("\n"))
+    block(&named.collect::<Vec<_>>().join("\n"))
 }
 
 fn runs(touch: &Touch) -> bool {
@@ -126,12 +119,11 @@ fn runs(touch: &Touch) -> bool {
 }
 
 /// Tells the user that the list is longer than shown, so that no one approves the rest without knowing.
-fn more(all: usize, shown: usize, what: &str) -> String {
-    if all <= shown {
-        String::new()
-    } else {
-        format!("  … and {} more {what} that are NOT shown\n", all - shown)
-    }
+fn more(all: usize, shown: usize, what: &str) -> Option<StyledLine> {
+    let hidden = all.checked_sub(shown).filter(|hidden| *hidden > 0)?;
+    Some(text(&format!(
+        "  … and {hidden} more {what} that are NOT shown"
+    )))
 }
 
 /// Parses a typed answer; `None` if it is not a valid answer to this ask.
@@ -178,9 +170,11 @@ fn touched(touch: &Touch) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::style::encoded;
     use windlass::core::ask::Question;
     use windlass::core::id::AskId;
     use windlass::core::message::ToolCall;
+    use windlass_text::ColorDepth;
 
     fn ask(about: About) -> Ask {
         let id = AskId::nth(1, 1);
@@ -244,7 +238,7 @@ mod tests {
             command: "cargo test -p parser".to_owned(),
             script: None,
         }];
-        let shown = question(&ask);
+        let shown = encoded(&question(&ask), ColorDepth::None);
         assert!(page.contains(&format!("```text\n{shown}\n```")), "{shown}");
     }
 
@@ -255,7 +249,7 @@ mod tests {
             panic!("an approval")
         };
         about.call.args = serde_json::json!({ "path": "a.txt", "new": "one\ntwo\n", "all": true });
-        let shown = question(&ask);
+        let shown = encoded(&question(&ask), ColorDepth::None);
         for text in [
             "  │ path: a.txt\n",
             "  │ new:\n  │ one\n  │ two\n",
@@ -295,7 +289,7 @@ mod tests {
             command: command.to_owned(),
             script: None,
         }];
-        let shown = question(&ask);
+        let shown = encoded(&question(&ask), ColorDepth::None);
         assert!(
             shown.chars().all(|c| c == '\n' || !c.is_control()),
             "{shown:?}"

@@ -3,11 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-use unicode_width::UnicodeWidthChar;
 use windlass::transcript::{dollars, thousands};
+use windlass_text::sanitize::one_line;
+use windlass_text::width::prefix;
 
 use super::style::supports_escapes;
-use crate::sanitize::one_line;
 
 /// The status line. It is disabled if standard error is not a terminal.
 pub(crate) struct StatusLine {
@@ -66,7 +66,8 @@ impl StatusLine {
             seconds % 60,
             one_line(&self.activity),
         );
-        let line = fit(&line, columns());
+        // A line of all columns would wrap.
+        let (line, _) = prefix(&line, columns() - 1);
         self.shown = true;
         let mut err = std::io::stderr().lock();
         let _ = write!(err, "\r\x1b[2K\x1b[2m{line}\x1b[0m").and_then(|()| err.flush());
@@ -93,20 +94,6 @@ pub(crate) fn columns() -> usize {
         .map_or(80, |size| usize::from(size.ws_col).max(20))
 }
 
-/// Truncates a line to one column less than the terminal has, so that it does not wrap.
-fn fit(line: &str, columns: usize) -> String {
-    let mut used = 0;
-    let mut out = String::new();
-    for c in line.chars() {
-        used += c.width().unwrap_or(0);
-        if used >= columns {
-            break;
-        }
-        out.push(c);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,11 +112,5 @@ mod tests {
         check(1, false, 1);
         check(1, true, 2);
         check(0, false, 1);
-    }
-
-    #[test]
-    fn a_line_fits_by_columns_not_by_characters() {
-        assert_eq!(fit("漢字漢字", 6), "漢字");
-        assert_eq!(fit("abc", 80), "abc");
     }
 }

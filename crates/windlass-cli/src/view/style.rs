@@ -1,93 +1,26 @@
-//! Colours for terminals. Text is sanitized before it is coloured, so that only the escapes of this module remain.
+//! The colours of the text view: those of the user's terminal.
 
 use std::io::IsTerminal;
 
 use windlass::transcript::Severity;
+use windlass_text::{ColorDepth, ColorTheme, StyledLine, TextStyle, Tone, encode_into};
 
-use crate::sanitize::plain;
-
-/// The role of a text, which determines its colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
-    Bold,
-    Dim,
-    Added,
-    Removed,
-    Accent,
-    Warning,
+/// The colours for standard error: none unless it is a terminal, or if `NO_COLOR` or `TERM=dumb` is set.
+pub(crate) fn stderr_colors() -> ColorDepth {
+    colors(std::io::stderr().is_terminal())
 }
 
-impl From<Severity> for Style {
-    fn from(severity: Severity) -> Self {
-        match severity {
-            Severity::Info => Self::Dim,
-            Severity::Success => Self::Added,
-            Severity::Warning => Self::Warning,
-            Severity::Failure => Self::Removed,
-        }
-    }
+/// The colours for standard output: none unless it is a terminal, or if `NO_COLOR` or `TERM=dumb` is set.
+pub(crate) fn stdout_colors() -> ColorDepth {
+    colors(std::io::stdout().is_terminal())
 }
 
-impl Style {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Bold => "1",
-            Self::Dim => "2",
-            Self::Added => "32",
-            Self::Removed => "31",
-            Self::Accent => "36",
-            Self::Warning => "33",
-        }
+fn colors(terminal: bool) -> ColorDepth {
+    // The theme of the terminal has only its sixteen colours.
+    match terminal && supports_escapes() {
+        true => ColorDepth::Ansi16,
+        false => ColorDepth::None,
     }
-}
-
-/// Colours text if the output supports it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Paint(bool);
-
-impl Paint {
-    /// Enables colours if standard error is a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
-    pub(crate) fn for_stderr() -> Self {
-        Self(std::io::stderr().is_terminal() && supports_escapes())
-    }
-
-    /// Enables colours if standard output is a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
-    pub(crate) fn for_stdout() -> Self {
-        Self(std::io::stdout().is_terminal() && supports_escapes())
-    }
-
-    pub(crate) fn none() -> Self {
-        Self(false)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn always() -> Self {
-        Self(true)
-    }
-
-    pub(crate) fn on(self, style: Style, text: &str) -> String {
-        let text = plain(text);
-        if self.0 {
-            format!("\x1b[{}m{text}\x1b[0m", style.code())
-        } else {
-            text.into_owned()
-        }
-    }
-}
-
-/// Removes all escape sequences except the colours of [`Paint`].
-pub(crate) fn only_colours(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut pieces = text.split("\x1b[");
-    out.push_str(&plain(pieces.next().unwrap_or_default()));
-    for piece in pieces {
-        let code = piece.split_once('m').map(|(code, _)| code);
-        if code.is_some_and(|code| matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36")) {
-            out.push_str("\x1b[");
-        }
-        out.push_str(&plain(piece));
-    }
-    out
 }
 
 /// Whether the environment allows escape sequences.
@@ -96,15 +29,26 @@ pub(crate) fn supports_escapes() -> bool {
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escapes_in_the_text_are_removed() {
-        assert_eq!(
-            Paint(true).on(Style::Added, "a\u{1b}[2Jb"),
-            "\u{1b}[32ma[2Jb\u{1b}[0m"
-        );
+/// The style of a line of the transcript.
+pub(crate) fn style_of(severity: Severity) -> TextStyle {
+    match severity {
+        Severity::Info => Tone::Muted,
+        Severity::Success => Tone::Ok,
+        Severity::Warning => Tone::Warn,
+        Severity::Failure => Tone::Bad,
     }
+    .into()
+}
+
+/// The lines as text for an output, with newlines between them. No other escape sequences than those of the styles remain.
+pub(crate) fn encoded(lines: &[StyledLine], colors: ColorDepth) -> String {
+    let theme = ColorTheme::terminal();
+    let mut out = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        if at > 0 {
+            out.push('\n');
+        }
+        encode_into(&mut out, line, &theme, colors);
+    }
+    out
 }

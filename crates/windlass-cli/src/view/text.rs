@@ -1,6 +1,5 @@
 //! The view for people: the answer on standard output, the progress on standard error.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::IsTerminal;
 
@@ -10,13 +9,15 @@ use windlass::core::message::{Role, ToolCall, ToolResult};
 use windlass::core::outcome::{Outcome, RunSummary};
 use windlass::core::workspace::{Change, FileChange};
 use windlass::transcript::{LineBlock, Transcript, TranscriptLine, Visibility, first_line};
+use windlass_text::diff::{DiffOptions, unified};
+use windlass_text::markdown::{MarkdownOptions, MarkdownStream, READABLE_WIDTH, render};
+use windlass_text::sanitize::{marked, message, one_line, plain};
+use windlass_text::{ColorDepth, StyledLine, TextStyle, Tone, wrap, wrap_columns};
 
-use super::markdown::{MarkdownRenderer, wrap};
 use super::status_line::{StatusLine, columns};
-use super::style::{Paint, Style};
+use super::style::{stderr_colors, style_of};
 use crate::args::OutputArgs;
-use crate::out::{err, out, styled};
-use crate::sanitize::{marked, message, one_line, plain};
+use crate::out::{err, err_lines, err_open_line, out, out_lines};
 
 /// Lines of one command after the first that are shown without `--verbose`.
 const COMMAND_LINES: usize = 8;
@@ -38,12 +39,11 @@ pub(crate) struct TextView {
     quiet: bool,
     verbose: bool,
     transcript: Transcript,
-    paint: Paint,
     status: StatusLine,
     /// The width of standard error, if it is a terminal.
     columns: Option<usize>,
     /// Renders the answer as it streams, if standard output is a terminal.
-    markdown: Option<MarkdownRenderer>,
+    markdown: Option<MarkdownStream>,
     /// The part of the current answer that was streamed.
     streamed: String,
     /// The last answer, which is printed at the end if standard output is not a terminal.
@@ -61,12 +61,11 @@ impl TextView {
             quiet: output.quiet,
             verbose: output.verbose,
             transcript: Transcript::of_agent(foreign),
-            paint: Paint::for_stderr(),
             status: StatusLine::new(output.quiet),
             columns: std::io::stderr().is_terminal().then(columns),
             // With `--quiet`, the answer is printed at the end.
             markdown: (std::io::stdout().is_terminal() && !output.quiet)
-                .then(|| MarkdownRenderer::new(Paint::for_stdout(), columns())),
+                .then(|| MarkdownStream::new(markdown_options())),
             streamed: String::new(),
             answer: String::new(),
             mid_reasoning: false,
@@ -124,7 +123,7 @@ impl TextView {
             EventKind::CallFinished { result, .. } => {
                 self.show(&line);
                 if self.commands.remove(&result.id) && result.error.is_none() && !self.verbose {
-                    self.verbatim(Style::Dim, &indent(&tail(&result.text, OUTPUT_LINES)));
+                    self.verbatim(Tone::Muted, &indent(&tail(&result.text, OUTPUT_LINES)));
                 }
             }
             _ => self.show(&line),
@@ -157,10 +156,7 @@ impl TextView {
         if self.markdown.is_none() && !self.answer.is_empty() {
             let answer = self.answer.trim_end();
             match std::io::stdout().is_terminal() {
-                true => {
-                    let mut markdown = MarkdownRenderer::new(Paint::for_stdout(), columns());
-                    styled(&(markdown.push(answer) + &markdown.finish()));
-                }
+                true => out_lines(&render(answer, &markdown_options())),
                 false => out(&format!("{}\n", plain(answer))),
             }
         }
@@ -172,13 +168,20 @@ impl TextView {
             (DeltaOf::Text, Some(markdown)) => {
                 self.streamed.push_str(text);
                 let shown = markdown.push(text);
-                self.status.activity = last_words(markdown.unfinished());
+                if self.status.enabled() {
+                    let last = markdown.tail().pop().unwrap_or_default();
+                    self.status.activity = last_words(&last.plain());
+                }
                 self.answer_lines(&shown);
             }
             (DeltaOf::Reasoning, _) if self.verbose => {
                 self.status.clear();
                 self.mid_reasoning = !text.ends_with('\n');
-                err(&self.paint.on(Style::Dim, &plain(text)));
+                let lines = text.split('\n');
+                let lines: Vec<_> = lines
+                    .map(|line| StyledLine::of(line, Tone::Muted))
+                    .collect();
+                err_open_line(&lines);
             }
             _ => "thinking".clone_into(&mut self.status.activity),
         }
@@ -189,17 +192,20 @@ impl TextView {
         let has_words = !text.trim().is_empty();
         match &mut self.markdown {
             Some(markdown) if has_words => {
-                let shown = match text.strip_prefix(streamed.as_str()) {
-                    Some(rest) => markdown.push(rest) + &markdown.finish(),
+                let mut shown = match text.strip_prefix(streamed.as_str()) {
+                    Some(rest) => markdown.push(rest),
                     // A retry gave another answer than the one that was streamed: print it completely.
                     None => {
-                        let shown = markdown.finish();
-                        format!("{shown}\n{}{}", markdown.push(text), markdown.finish())
+                        let mut shown = markdown.finish();
+                        shown.push(StyledLine::default());
+                        shown.extend(markdown.push(text));
+                        shown
                     }
                 };
+                shown.extend(markdown.finish());
                 self.answer_lines(&shown);
             }
-            None if has_words && self.verbose => self.note(Style::Dim, text),
+            None if has_words && self.verbose => self.note(Tone::Muted, text),
             _ => {}
         }
         self.finish_line();
@@ -235,12 +241,12 @@ impl TextView {
             COMMAND_LINES
         };
         for line in lines.iter().take(limit) {
-            self.note(Style::Dim, &format!("    {}", marked(line)));
+            self.note(Tone::Muted, &format!("    {}", marked(line)));
         }
         if lines.len() > limit {
             let more = lines.len() - limit;
             self.note(
-                Style::Dim,
+                Tone::Muted,
                 &format!("    … {more} more lines (-v shows all)"),
             );
         }
@@ -256,8 +262,9 @@ impl TextView {
             return;
         }
         let (word, rest) = line.title.split_once(" · ").unwrap_or((&line.title, ""));
-        let word = self.paint.on(line.severity.into(), word);
-        err(&format!("{word} · {rest}\n"));
+        err_lines(&[
+            StyledLine::of(word, style_of(line.severity)).with(format!(" · {rest}"), Tone::Text)
+        ]);
         err(&format!("  session {}\n", self.session));
         if let Some(name) = summary.transaction.as_ref().filter(|_| self.quiet) {
             // `--quiet` hides the other messages, but the user needs the name of the kept run.
@@ -267,8 +274,8 @@ impl TextView {
         for block in &line.body {
             match block {
                 LineBlock::Note(_, note) => {
-                    for line in plain(note).lines() {
-                        err(&format!("{}\n", self.wrapped(&format!("  {line}"))));
+                    for line in note.lines() {
+                        err_lines(&self.wrapped(&format!("  {line}"), Tone::Text.into()));
                     }
                 }
                 LineBlock::File(change) => {
@@ -288,12 +295,11 @@ impl TextView {
                     }
                 }
                 LineBlock::Hint(hint) => {
-                    err(&format!(
-                        "{}\n",
-                        self.wrapped(&format!("hint: {}", plain(hint)))
-                    ));
+                    for line in format!("hint: {hint}").lines() {
+                        err_lines(&self.wrapped(line, Tone::Text.into()));
+                    }
                 }
-                LineBlock::Detail(detail) if self.verbose => self.note(Style::Dim, detail),
+                LineBlock::Detail(detail) if self.verbose => self.note(Tone::Muted, detail),
                 _ => {}
             }
         }
@@ -309,11 +315,11 @@ impl TextView {
             return;
         }
         let style = match line.body.first() {
-            Some(LineBlock::Call(_)) => Style::Accent,
-            Some(LineBlock::File(_)) => Style::Bold,
+            Some(LineBlock::Call(_)) => Tone::Accent.into(),
+            Some(LineBlock::File(_)) => Tone::Text.bold(),
             // A denied call.
-            Some(LineBlock::Note(..)) if line.title.starts_with('›') => Style::Accent,
-            _ => line.severity.into(),
+            Some(LineBlock::Note(..)) if line.title.starts_with('›') => Tone::Accent.into(),
+            _ => style_of(line.severity),
         };
         let indent = if line.call.is_some() { "  " } else { "" };
         let words = line
@@ -332,10 +338,10 @@ impl TextView {
             match block {
                 LineBlock::Note(severity, note) if left > 0 => {
                     left -= 1;
-                    self.note((*severity).into(), &format!("  {}", message(note)));
+                    self.note(style_of(*severity), &format!("  {}", message(note)));
                 }
                 LineBlock::Detail(detail) if self.verbose => {
-                    self.note(Style::Dim, &format!("  {}", message(detail)));
+                    self.note(Tone::Muted, &format!("  {}", message(detail)));
                 }
                 LineBlock::Result(result) => self.result(result),
                 LineBlock::File(change) => self.diff(change),
@@ -343,7 +349,7 @@ impl TextView {
             }
         }
         if more > 0 {
-            self.note(Style::Dim, &format!("  … and {more} more"));
+            self.note(Tone::Muted, &format!("  … and {more} more"));
         }
     }
 
@@ -351,9 +357,9 @@ impl TextView {
         match (result.error, self.verbose) {
             (Some(_), verbose) => {
                 let limit = if verbose { usize::MAX } else { FAILURE_LINES };
-                self.verbatim(Style::Removed, &indent(&tail(&result.text, limit)));
+                self.verbatim(Tone::Bad, &indent(&tail(&result.text, limit)));
             }
-            (None, true) => self.verbatim(Style::Dim, &indent(&tail(&result.text, RESULT_LINES))),
+            (None, true) => self.verbatim(Tone::Muted, &indent(&tail(&result.text, RESULT_LINES))),
             (None, false) => {}
         }
     }
@@ -361,67 +367,85 @@ impl TextView {
     fn diff(&mut self, change: &FileChange) {
         let Some(diff) = &change.diff else { return };
         let limit = if self.verbose { usize::MAX } else { DIFF_LINES };
-        let lines: Vec<&str> = diff
-            .lines()
-            .filter(|line| !line.starts_with("---") && !line.starts_with("+++"))
-            .collect();
-        for line in lines.iter().take(limit) {
-            let style = match line.bytes().next() {
-                Some(b'+') => Style::Added,
-                Some(b'-') => Style::Removed,
-                Some(b'@') => Style::Accent,
-                _ => Style::Dim,
-            };
-            // Make invisible characters of the file visible.
-            self.verbatim(style, &format!("  {}", marked(line)));
-        }
-        if lines.len() > limit {
-            let more = lines.len() - limit;
-            self.note(Style::Dim, &format!("  … {more} more lines (-v shows all)"));
+        let options = DiffOptions {
+            headers: false,
+            syntax: stderr_colors() != ColorDepth::None,
+            ..DiffOptions::default()
+        };
+        let rows = unified(diff, &options);
+        let shown = rows.iter().take(limit);
+        let shown: Vec<_> = match self.columns {
+            Some(columns) => shown
+                .flat_map(|row| wrap_columns(row, columns - 1))
+                .collect(),
+            None => shown.cloned().collect(),
+        };
+        self.print(&shown);
+        if rows.len() > limit {
+            let more = rows.len() - limit;
+            self.note(
+                Tone::Muted,
+                &format!("  … {more} more lines (-v shows all)"),
+            );
         }
     }
 
-    /// Prints lines to standard error, wrapped, after clearing the status line.
-    fn note(&mut self, style: Style, text: &str) {
-        let lines = plain(text);
-        let lines: Vec<_> = lines.lines().map(|line| self.wrapped(line)).collect();
-        self.verbatim(style, &lines.join("\n"));
+    /// Prints lines to standard error, wrapped.
+    fn note(&mut self, style: impl Into<TextStyle>, text: &str) {
+        let style = style.into();
+        let rows = text.lines().flat_map(|line| self.wrapped(line, style));
+        let rows: Vec<_> = rows.collect();
+        self.print(&rows);
     }
 
-    /// Prints lines to standard error without wrapping, for diffs and output.
-    fn verbatim(&mut self, style: Style, text: &str) {
-        if self.quiet {
-            return;
-        }
-        self.status.clear();
-        self.finish_line();
-        for line in plain(text).lines() {
-            err(&format!("{}\n", self.paint.on(style, line)));
+    /// Prints lines to standard error without wrapping, for the output of commands.
+    fn verbatim(&mut self, style: impl Into<TextStyle>, text: &str) {
+        let style = style.into();
+        let lines = text.lines().map(|line| StyledLine::of(line, style));
+        let lines: Vec<_> = lines.collect();
+        self.print(&lines);
+    }
+
+    /// Prints lines to standard error after clearing the status line.
+    fn print(&mut self, lines: &[StyledLine]) {
+        if !self.quiet {
+            self.clear_status();
+            err_lines(lines);
         }
     }
 
     /// Wraps a line to the width of the terminal; output to a pipe is not wrapped.
-    fn wrapped<'a>(&self, line: &'a str) -> Cow<'a, str> {
+    fn wrapped(&self, line: &str, style: TextStyle) -> Vec<StyledLine> {
+        let indent = line.len() - line.trim_start().len();
+        let line = StyledLine::of(line, style).with_indent(indent + 2);
         match self.columns {
-            Some(columns) => wrap(line, columns).into(),
-            None => line.into(),
+            // Some terminals wrap when the last column is written.
+            Some(columns) => wrap(&line, columns - 1),
+            None => vec![line],
         }
     }
 
     /// Prints lines of the answer to standard output.
-    fn answer_lines(&mut self, lines: &str) {
-        if lines.is_empty() {
-            return;
+    fn answer_lines(&mut self, lines: &[StyledLine]) {
+        if !lines.is_empty() {
+            self.clear_status();
+            out_lines(lines);
         }
-        self.status.clear();
-        self.finish_line();
-        styled(lines);
     }
 
     fn finish_line(&mut self) {
         if std::mem::take(&mut self.mid_reasoning) {
             err("\n");
         }
+    }
+}
+
+/// The layout of an answer on a terminal.
+fn markdown_options() -> MarkdownOptions {
+    MarkdownOptions {
+        // Code is not wrapped, so that it can be copied.
+        wrap_code: false,
+        ..MarkdownOptions::with_width((columns() - 1).min(READABLE_WIDTH))
     }
 }
 

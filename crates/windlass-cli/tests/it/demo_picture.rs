@@ -4,6 +4,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use windlass_text::Tone;
+use windlass_text::ansi::AnsiText;
+
 use crate::cli_fixture::CliFixture;
 use crate::exit_codes::wait_until;
 use crate::terminal::PtySession;
@@ -40,7 +43,8 @@ fn screen(output: &str) -> Vec<String> {
         // The progress line is erased before anything else is written.
         let stays = line.rsplit("\u{1b}[2K").next().unwrap_or_default();
         let stays = stays.trim_end_matches('\r');
-        about_machine = stays.contains("sandbox: ") || (about_machine && stays.contains("[2m  "));
+        about_machine =
+            stays.contains("sandbox: ") || (about_machine && stays.starts_with("  \u{1b}[2m"));
         if about_machine || is_duration(stays) {
             continue;
         }
@@ -82,7 +86,8 @@ fn draw(lines: &[String]) -> String {
          role=\"img\" aria-label=\"Output of windlass demo\">\n\
          <style>text {{ font: 13px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: #d6d6d6; \
          white-space: pre }} .b {{ font-weight: bold }} .d {{ fill: #8a8a8a }} .r {{ fill: #ff7b72 }} .g {{ fill: #7ee787 }} \
-         .y {{ fill: #e3b341 }} .c {{ fill: #79c0ff }}</style>\n\
+         .y {{ fill: #e3b341 }} .c {{ fill: #79c0ff }} .m {{ fill: #d2a8ff }} \
+         .w {{ text-decoration: underline }}</style>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#161b22\"/>\n"
     );
     for (at, line) in lines.iter().enumerate() {
@@ -100,23 +105,30 @@ fn draw(lines: &[String]) -> String {
 
 /// Converts the colours of a line to spans.
 fn spans(line: &str) -> String {
+    let mut reader = AnsiText::new();
+    reader.push(line);
     let mut out = String::new();
-    let mut pieces = line.split("\u{1b}[");
-    out.push_str(&escaped(pieces.next().unwrap_or_default()));
-    for piece in pieces {
-        let (code, text) = piece.split_once('m').unwrap_or(("0", piece));
-        let class = match code {
-            "1" => "b",
-            "2" => "d",
-            "31" => "r",
-            "32" => "g",
-            "33" => "y",
-            "36" => "c",
+    for span in reader.finish().unwrap_or_default().spans {
+        let style = span.style;
+        let color = match style.tone {
+            Tone::Indexed(1) => "r",
+            Tone::Indexed(2) => "g",
+            Tone::Indexed(3) => "y",
+            Tone::Indexed(5) => "m",
+            Tone::Indexed(6) => "c",
+            _ if style.dim => "d",
             _ => "",
         };
-        match class {
-            "" => out.push_str(&escaped(text)),
-            class => write!(out, "<tspan class=\"{class}\">{}</tspan>", escaped(text)).unwrap(),
+        let bold = if style.bold { "b" } else { "" };
+        let word = if style.reversed { "w" } else { "" };
+        let classes = [color, bold, word]
+            .into_iter()
+            .filter(|class| !class.is_empty());
+        let classes = classes.collect::<Vec<_>>().join(" ");
+        let text = escaped(&span.text);
+        match classes.as_str() {
+            "" => out.push_str(&text),
+            _ => write!(out, "<tspan class=\"{classes}\">{text}</tspan>").unwrap(),
         }
     }
     out

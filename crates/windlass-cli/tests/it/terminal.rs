@@ -20,6 +20,11 @@ pub(crate) struct PtySession {
 
 impl PtySession {
     pub(crate) fn start(fixture: &CliFixture, args: &[&str]) -> Self {
+        Self::start_with(fixture, args, &[])
+    }
+
+    /// Like [`PtySession::start`], with more environment variables.
+    fn start_with(fixture: &CliFixture, args: &[&str], env: &[(&str, &str)]) -> Self {
         let size = PtySize {
             rows: 24,
             cols: 80,
@@ -34,6 +39,9 @@ impl PtySession {
         command.env("PATH", std::env::var_os("PATH").unwrap());
         command.env("HOME", fixture.home());
         command.env("TERM", "xterm-256color");
+        for (name, value) in env {
+            command.env(name, value);
+        }
         let child = pair.slave.spawn_command(command).unwrap();
         drop(pair.slave);
         let mut reader = pair.master.try_clone_reader().unwrap();
@@ -111,6 +119,26 @@ fn an_answer_is_rendered_as_markdown() {
     let mut terminal = PtySession::start(&fixture, &["run", "--script", &script, "go"]);
     terminal.expect("It uses \u{1b}[36msort\u{1b}[0m \u{1b}[1mnow\u{1b}[0m.");
     terminal.ends_with(0);
+}
+
+#[test]
+fn a_terminal_without_colours_gets_no_escape_sequences() {
+    let fixture = CliFixture::new();
+    let script = fixture.script(
+        "[[step]]\ncalls = [{ name = \"write_file\", args = { path = \"a.rs\", content = \"fn a() {}\\n\" } }]\n\
+         [[step]]\ntext = \"It uses `sort` **now**.\"\n",
+    );
+    for variable in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let args = ["run", "--in-place", "--yes", "--script", &script, "go"];
+        let mut terminal = PtySession::start_with(&fixture, &args, &[variable]);
+        terminal.ends_with(0);
+        wait_until(|| terminal.text().contains("completed"));
+        let text = terminal.text();
+        assert!(text.contains("    1 │ +fn a() {}"), "{text}");
+        assert!(text.contains("It uses sort now."), "{text}");
+        assert!(!text.contains('\u{1b}'), "{variable:?}: {text:?}");
+        std::fs::remove_file(fixture.work().join("a.rs")).unwrap();
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Reads diffs in the format of git. Wrong line counts and foreign text are tolerated.
 
-use crate::sanitize::plain;
+use crate::sanitize::{plain, visible};
 
 /// A diff of several files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ pub struct DiffLine {
     pub old: Option<u32>,
     /// The line number in the new text; `None` for removed lines.
     pub new: Option<u32>,
-    /// The line without its sign and without control characters other than tabs.
+    /// The line without its sign. Control characters other than tabs and invisible characters are code points.
     pub text: String,
     /// The line is the last of its text and has no newline.
     pub no_newline: bool,
@@ -141,6 +141,9 @@ impl DiffReader {
             }
         } else if let Some(header) = line.strip_prefix("@@") {
             self.begin_hunk(header);
+        } else if line.starts_with('…') && self.file_has_hunks() {
+            // A note in place of the rest.
+            self.add_hunk(line);
         } else if self.diff.files.is_empty() {
             self.diff.preamble.push(plain(line).into_owned());
         } else {
@@ -203,6 +206,7 @@ impl DiffReader {
     /// Begins a hunk with the text after `@@`. Without line numbers, the lines count from 1.
     fn begin_hunk(&mut self, header: &str) {
         let (numbers, section) = header.split_once("@@").unwrap_or((header, ""));
+        let has_numbers = numbers.trim_start().starts_with('-');
         let mut words = numbers.split_whitespace();
         let mut range = |sign: char| {
             let word = words.next().and_then(|word| word.strip_prefix(sign));
@@ -217,13 +221,26 @@ impl DiffReader {
         (self.old_left, self.new_left) = (old_left, new_left);
         (self.old_next, self.new_next) = (old_start, new_start);
         self.in_hunk = true;
-        let section = plain(section.trim()).into_owned();
-        self.file().hunks.push(DiffHunk {
-            old_start,
-            new_start,
-            section,
-            lines: Vec::new(),
+        // A header without line numbers may have a note for the reader.
+        self.add_hunk(match has_numbers {
+            true => section,
+            false => numbers,
         });
+    }
+
+    fn file_has_hunks(&self) -> bool {
+        let last = self.diff.files.last();
+        last.is_some_and(|file| !file.hunks.is_empty())
+    }
+
+    fn add_hunk(&mut self, section: &str) {
+        let hunk = DiffHunk {
+            old_start: self.old_next,
+            new_start: self.new_next,
+            section: plain(section.trim()).into_owned(),
+            lines: Vec::new(),
+        };
+        self.file().hunks.push(hunk);
     }
 
     /// Adds a line to the hunk, or returns false if it does not belong to the hunk.
@@ -268,7 +285,7 @@ impl DiffReader {
             kind,
             old,
             new,
-            text: plain(text).into_owned(),
+            text: visible(text).into_owned(),
             no_newline: false,
         };
         if let Some(hunk) = self.file().hunks.last_mut() {

@@ -273,8 +273,11 @@ fn texts(
             DiffLineKind::Added => (colored(&mut new), Tone::Added),
             DiffLineKind::Removed => (colored(&mut old), Tone::Removed),
         };
+        // Most themes have green literals, which would look like an addition.
+        let keeps_literals = line.kind != DiffLineKind::Removed;
         for span in &mut styled.spans {
-            if span.style.tone == Tone::Text {
+            let literal = span.style.tone == Tone::Literal;
+            if span.style.tone == Tone::Text || (literal && !keeps_literals) {
                 span.style.tone = tone;
             }
         }

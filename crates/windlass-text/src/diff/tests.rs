@@ -64,12 +64,11 @@ fn changed_words_are_emphasised() {
     };
     assert!(emphasised(3).is_empty());
     assert_eq!(emphasised(4), ["1 "]);
-    assert!(
-        lines[4]
-            .spans
-            .iter()
-            .any(|span| span.style.tone == Tone::Literal)
-    );
+    let has_literal = |at: usize| {
+        let mut spans = lines[at].spans.iter();
+        spans.any(|span| span.style.tone == Tone::Literal)
+    };
+    assert!(has_literal(4) && !has_literal(3));
 }
 
 #[test]
@@ -122,6 +121,25 @@ fn files_have_a_status_and_notes() {
     assert_eq!(
         shown[8],
         "A i.png                                     binary"
+    );
+}
+
+#[test]
+fn notes_about_hidden_parts_are_shown() {
+    check(
+        "--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n-a\u{200b}\n+b\n… (diff cut here)\n",
+        40,
+        &[
+            "M x                                +1 −1",
+            "    1 │ -a‹U+200B›",
+            "    1 │ +b",
+            "    ⋮   … (diff cut here)",
+        ],
+    );
+    check(
+        "--- a/x\n+++ b/x\n@@ from line 7: too many to show @@\n",
+        40,
+        &["M x", "    ⋮   from line 7: too many to show"],
     );
 }
 

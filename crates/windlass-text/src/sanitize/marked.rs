@@ -11,22 +11,38 @@ const END_LINES: usize = 100;
 /// The number of characters that a question shows of the beginning and of the end of a long line.
 const END_CHARS: usize = 1_000;
 
-/// For questions to the user: writes invisible characters as code points, so that nothing is hidden.
+/// Writes characters that are invisible, that look like a blank or that control a terminal as code points. Blanks, tabs
+/// and newlines stay.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let printable = |byte: u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    if text.bytes().all(printable) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    for (before, c, after) in with_neighbours(text) {
+        if (is_plain(c) && !is_unseen(c)) || joins_emoji(before, c, after) {
+            out.push(c);
+        } else {
+            out.push_str(&format!("‹U+{:04X}›", u32::from(c)));
+        }
+    }
+    out.into()
+}
+
+/// For questions to the user: like [`visible`], with tabs as blanks and with a note in place of many blanks, so that
+/// nothing is hidden.
 #[must_use]
 pub fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blanks = 0;
-    for (before, c, after) in with_neighbours(text) {
+    for c in visible(text).chars() {
         if c == ' ' || c == '\t' {
             blanks += 1;
             continue;
         }
         push_blanks(&mut out, std::mem::take(&mut blanks));
-        if c == '\n' || (is_plain(c) && !is_unseen(c)) || joins_emoji(before, c, after) {
-            out.push(c);
-        } else {
-            out.push_str(&format!("‹U+{:04X}›", u32::from(c)));
-        }
+        out.push(c);
     }
     push_blanks(&mut out, blanks);
     out
@@ -116,6 +132,7 @@ mod tests {
         check("a\u{fe0f}b", "a‹U+FE0F›b");
         check("❤\u{fe0f}\u{200d}🔥", "❤\u{fe0f}\u{200d}🔥");
         assert_eq!(marked_line("a\nb"), "a⏎b");
+        assert_eq!(visible("\ta\u{200b}\n  b"), "\ta‹U+200B›\n  b");
     }
 
     #[test]

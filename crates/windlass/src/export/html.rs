@@ -10,7 +10,7 @@ use windlass_core::id::{CallId, SessionId};
 use windlass_core::message::{ToolCall, ToolResult};
 use windlass_core::workspace::FileChange;
 
-use crate::plain_text::plain;
+use windlass_text::sanitize::plain;
 
 /// The media types of embedded images; others are only named.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];

@@ -24,8 +24,8 @@ use windlass_core::event::Event;
 
 use super::{NotificationKind, summary};
 use crate::environment::Environment;
-use crate::plain_text::plain;
 use crate::settings::Settings;
+use windlass_text::sanitize::plain;
 
 /// Runs that ask or end sooner do not notify: the user still looks at the terminal.
 const LEAST_WAIT: Duration = Duration::from_secs(10);

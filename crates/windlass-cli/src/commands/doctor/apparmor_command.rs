@@ -8,12 +8,12 @@ use std::process::{Command, ExitCode};
 use serde_json::Value;
 
 use windlass::doctor::{AppArmorState, install_command, owned_by_root_alone, shell_quoted};
+use windlass_text::sanitize::{one_line, plain};
 
 use super::apparmor::{ProfileStore, profile};
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
-use crate::sanitize::{one_line, plain};
 
 /// The user `nobody`, as whom the result is tested if root did not use sudo.
 const NOBODY: u32 = 65_534;
@@ -46,7 +46,8 @@ pub(super) fn remove(yes: bool) -> Result<ExitCode, CommandError> {
     ))?;
     let store = ProfileStore::of_system()?;
     let file = store.file();
-    let file = one_line(&file.display().to_string());
+    let file = file.display().to_string();
+    let file = one_line(&file);
     confirm(&format!("unload the profile and remove {file}?"), yes)?;
     let text = match store.remove()? {
         true => format!("removed {file}\n"),

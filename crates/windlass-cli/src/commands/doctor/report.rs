@@ -1,8 +1,7 @@
 //! The report of `doctor` as text: a verdict in one sentence, then the findings in groups.
 
 use windlass::doctor::{DoctorFinding, DoctorReport, FindingGroup};
-
-use crate::sanitize::one_line;
+use windlass_text::sanitize::one_line;
 
 /// Renders the verdict, then the findings of each group; without `all`, minor findings are only counted.
 pub(super) fn text(report: &DoctorReport, all: bool) -> String {

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use windlass::agents::{install_agents, registry_rows, remove_agent};
 use windlass::settings::Settings;
+use windlass_text::sanitize::one_line;
 
 use super::block_on;
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
 
 /// Installs the named agents, or all if there are no names.
 pub(super) fn install(names: &[String], settings: &Settings) -> Result<ExitCode, CommandError> {

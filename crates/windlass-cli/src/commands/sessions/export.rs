@@ -10,11 +10,11 @@ use windlass::core::id::SessionId;
 use windlass::export::{TranscriptFormat, export_session};
 use windlass::machine::SessionLog;
 use windlass::{Error, ErrorKind};
+use windlass_text::sanitize::escaped_json;
 
 use super::trace;
 use crate::args::ExportFormat;
 use crate::command_error::CommandError;
-use crate::sanitize::escaped_json;
 use crate::{exit, out};
 
 pub(super) async fn run(

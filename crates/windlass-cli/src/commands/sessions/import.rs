@@ -8,12 +8,12 @@ use windlass::imports::{FileKind, Imported};
 use windlass::machine::SessionLog;
 use windlass::sessions::{ImportRequest, ImportRow, import_session};
 use windlass::transcript::counted;
+use windlass_text::sanitize::{message, one_line};
 
 use crate::args::{ImportArgs, ImportFrom};
 use crate::command_error::CommandError;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 
 pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCode, CommandError> {
@@ -95,4 +95,5 @@ fn listed(kinds: &BTreeMap<String, u64>) -> String {
             .collect::<Vec<_>>()
             .join(", "),
     )
+    .into_owned()
 }

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use futures_util::StreamExt;
 use windlass::machine::SessionLog;
 use windlass::sessions::session_rows;
+use windlass_text::sanitize::{message, one_line};
 
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
-use crate::sanitize::{json_line, message, one_line};
+use crate::sanitize::json_line;
 use windlass::transcript::first_line;
 
 pub(super) async fn run(

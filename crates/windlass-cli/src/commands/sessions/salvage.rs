@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use windlass::core::id::SessionId;
 use windlass::machine::SessionLog;
 use windlass::sessions::SalvageRow;
+use windlass_text::sanitize::one_line;
 
 use crate::command_error::CommandError;
-use crate::sanitize::one_line;
 use crate::{exit, out};
 
 pub(super) fn run(
@@ -20,7 +20,7 @@ pub(super) fn run(
         out::json(&salvaged);
         return Ok(exit::after_output(0));
     }
-    let path = |path: &std::path::Path| one_line(&path.display().to_string());
+    let path = |path: &std::path::Path| one_line(&path.display().to_string()).into_owned();
     let Some(line) = salvaged.first_bad_line else {
         return Ok(exit::print(&format!(
             "session {id} is not damaged: {} events\n",

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use windlass::machine::SessionLog;
 use windlass::sessions::{SearchMatch, SessionSearch};
+use windlass_text::sanitize::{message, one_line};
 
 use crate::args::SearchArgs;
 use crate::command_error::CommandError;
 use crate::out::say;
-use crate::sanitize::{message, one_line};
 use crate::{exit, out};
 
 pub(super) fn run(store: &SessionLog, args: &SearchArgs) -> Result<ExitCode, CommandError> {

@@ -7,10 +7,10 @@ use windlass::core::id::{RunId, SessionId};
 use windlass::core::store::SessionStore;
 use windlass::machine::SessionLog;
 use windlass::transcript::{Actor, LineBlock, Transcript, TranscriptLine, Visibility};
+use windlass_text::sanitize::one_line;
 
 use crate::args::ShowArgs;
 use crate::command_error::CommandError;
-use crate::sanitize::one_line;
 use crate::{exit, out};
 
 pub(super) async fn run(
