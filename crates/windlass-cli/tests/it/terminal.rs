@@ -265,7 +265,9 @@ fn a_chat_runs_prompts_until_quit() {
     let fixture = CliFixture::new();
     let script = fixture
         .script("[[step]]\ntext = \"first answer\"\n[[step]]\nexpect = \"first answer\"\ntext = \"second answer\"\n");
-    let mut terminal = PtySession::start(&fixture, &["chat", "--script", &script]);
+    // A terminal without a cursor gets the line mode.
+    let args = ["chat", "--script", script.as_str()];
+    let mut terminal = PtySession::start_with(&fixture, &args, &[("TERM", "dumb")]);
     terminal.expect("> ");
     terminal.type_in("hello\r");
     terminal.expect("first answer");

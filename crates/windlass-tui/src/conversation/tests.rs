@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 use windlass::core::event::Event;
+use windlass::core::message::Part;
 
 use super::*;
 
@@ -50,12 +51,15 @@ impl Log {
     }
 
     fn begin(&mut self, prompt: &str) {
-        let message = json!({ "role": "user", "origin": "person", "parts": [{ "type": "text", "text": prompt }] });
-        self.event("run_started", json!({ "prompt": message }));
+        self.event("run_started", json!({ "prompt": Message::user(prompt) }));
     }
 
     fn said(&mut self, text: &str) {
-        let message = json!({ "role": "assistant", "origin": "model", "parts": [{ "type": "text", "text": text }] });
+        let message = Message {
+            role: Role::Assistant,
+            origin: Origin::Model,
+            parts: vec![Part::Text { text: text.into() }],
+        };
         self.event("said", json!({ "message": message }));
     }
 
@@ -117,7 +121,7 @@ fn a_call_is_one_line_with_its_result() {
     assert_eq!(open, [" ○ Run make"]);
     log.event(
         "command_finished",
-        json!({ "call": "c1", "end": { "exited": { "code": 2 } }, "bytes": 4, "ms": 90 }),
+        json!({ "call": "c1", "end": { "is": "exited", "code": 2 }, "bytes": 4, "ms": 90 }),
     );
     let result = json!({ "id": "c1", "name": "bash", "text": "\u{1b}[31moops" });
     log.event("call_finished", json!({ "result": result, "ms": 100 }));
@@ -141,7 +145,7 @@ fn asks_and_queued_prompts_follow_the_log() {
         json!({ "ask": "a1-00000001", "answer": { "is": "once" }, "by": "person", "who": "phone" }),
     );
     assert_eq!(log.conversation.asks.len(), 1);
-    let queued = |text: &str| json!({ "prompt": { "role": "user", "origin": "person", "parts": [{ "type": "text", "text": text }] } });
+    let queued = |text: &str| json!({ "prompt": Message::user(text) });
     log.event("queued", queued("one"));
     log.event("queued", queued("two"));
     let (one, two) = (log.seq - 1, log.seq);
