@@ -351,7 +351,7 @@ impl App {
             }
             TerminalEvent::Paste(pasted) => self.paste(pasted),
             TerminalEvent::Resize(_) => {
-                self.screen.resize();
+                self.screen.resize_reported();
                 self.conversation.set_columns(self.screen.columns());
             }
             TerminalEvent::Focus(focus) => self.focus = Some(focus),

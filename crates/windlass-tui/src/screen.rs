@@ -122,6 +122,12 @@ impl Screen {
         }
     }
 
+    /// The terminal reported a resize.
+    pub(crate) fn resize_reported(&mut self) {
+        self.inline.resize_reported(self.terminal.size());
+        self.settles_at = Some(Instant::now() + self.capabilities.resize_pause);
+    }
+
     /// The time of the next draw after a resize.
     pub(crate) fn settles_at(&self) -> Option<Instant> {
         self.settles_at

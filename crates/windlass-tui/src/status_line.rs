@@ -60,12 +60,14 @@ pub(crate) fn status_line(
             };
             rest.push_str(&format!(" · step {} · esc stops", run.spent.steps.max(1)));
             // The time and the key are more important than the end of a long command.
-            let used = rest.chars().count() + right_width + 4;
+            let rest = StyledLine::of(rest, Tone::Muted);
+            let used = rest.width() + right_width + 5;
             let free = columns.saturating_sub(used).clamp(12, 60);
             let what = StyledLine::of(sanitize::one_line(&what), tone);
             let mut line = StyledLine::of(format!(" {RUNNING} "), Tone::Accent);
             line.extend(&truncate(&what, free));
-            line.with(rest, Tone::Muted)
+            line.extend(&rest);
+            line
         }
         Some(_) => StyledLine::of(" ‖ paused", Tone::Warn)
             .with(" · enter resumes · a new prompt replaces it", Tone::Muted),

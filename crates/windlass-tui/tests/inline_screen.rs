@@ -86,6 +86,25 @@ fn several_resizes_between_draws_leave_one_composer() {
     }
 }
 
+/// The system merges reports of resizes: a drag that ends at the first size may be reported once.
+#[test]
+fn sizes_that_were_not_reported_leave_one_composer() {
+    let mut emulated = with_thirty_lines();
+    for sizes in [
+        [(40, 12), (120, 30)],
+        [(50, 40), (30, 20)],
+        [(100, 12), (45, 24)],
+    ] {
+        for (columns, rows) in sizes {
+            emulated.terminal.resize(columns, rows);
+        }
+        emulated.terminal.resize(80, 24);
+        emulated.screen.resize_reported(ScreenSize::new(80, 24));
+        draw_composer(&mut emulated, "hello");
+        emulated.check(&format!("{sizes:?}"));
+    }
+}
+
 #[test]
 fn commits_during_a_drag_keep_their_text() {
     let mut emulated = with_thirty_lines();

@@ -49,7 +49,7 @@ fn a_run_is_shown_from_the_prompt_to_its_end() {
         ui.wait_armed();
         ui.snapshot(&name("approval"));
         ui.keys("y");
-        ui.wait("     1030");
+        ui.wait("     1038");
         ui.snapshot(&name("live_output"));
         fixture.write("go", "");
         ui.wait("Changed 1 file");

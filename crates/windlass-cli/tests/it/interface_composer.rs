@@ -30,11 +30,13 @@ fn shell_commands_keep_their_directory_and_notes_reach_the_session() {
     ui.wait_idle();
     ui.submit("# prefer tabs");
     ui.wait("added to the notes");
-    let noted = fixture
-        .log()
-        .into_iter()
-        .find(|event| event["kind"] == "noted");
-    assert_eq!(noted.unwrap()["data"]["text"], "prefer tabs\n");
+    let log = fixture.log();
+    let noted = log.iter().find(|event| event["kind"] == "noted");
+    assert_eq!(
+        noted.expect("a note")["data"]["text"],
+        "prefer tabs",
+        "{log:?}"
+    );
     ui.quit();
 }
 

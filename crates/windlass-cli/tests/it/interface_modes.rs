@@ -132,7 +132,10 @@ fn a_dumb_terminal_gets_the_line_mode() {
     );
     ui.wait("/quit ends the chat");
     ui.keys("go\r");
-    ui.wait("the end");
+    ui.wait("completed");
+    ui.until("the prompt after the run", |emulator| {
+        emulator.screen().ends_with("\n>")
+    });
     ui.keys("/quit\r");
     assert_eq!(ui.ends(), 0);
     let emulator = ui.emulator();

@@ -77,8 +77,8 @@ hang = true
     ui.keys(ESC);
     ui.wait_idle();
     ui.snapshot("cancelled");
+    // The Esc that interrupted does not count. Two that arrive at once would be one key.
     ui.keys(ESC);
-    // Both at once would be one key.
     assert!(!ui.shows_soon("Go back to before this prompt"));
     ui.keys(ESC);
     ui.wait("Go back to before this prompt");
@@ -89,8 +89,9 @@ hang = true
     ui.snapshot("rewinds");
     ui.keys(ENTER);
     ui.wait("continuing in the new session");
-    ui.wait("undone: a.txt");
+    ui.wait("restored a.txt");
     ui.wait_idle();
+    ui.wait_gone("queued: first");
     assert_eq!(fixture.read("a.txt"), "one\n");
     // The new session begins before the first prompt, so that the script begins again.
     ui.submit("again");

@@ -61,19 +61,6 @@ fn a_drag_of_sixty_steps_leaves_one_composer_and_all_lines() {
         before.iter().map(|line| masked(line)).collect::<Vec<_>>()
     );
     check_updates(&ui);
-    if std::env::var_os("DEBUG_DRAG").is_some() {
-        let bytes = ui.emulator().bytes.clone();
-        let from = bytes.len().saturating_sub(2_500);
-        eprintln!("{:?}", String::from_utf8_lossy(&bytes[from..]));
-        ui.keys("x");
-        ui.shows_soon("never");
-        let bytes = ui.emulator().bytes.clone();
-        eprintln!(
-            "AFTER {:?}",
-            String::from_utf8_lossy(&bytes[from + 2_500..])
-        );
-        eprintln!("{}", ui.emulator().screen());
-    }
     ui.quit();
 }
 

@@ -5,7 +5,7 @@ use windlass_text::diff::{DiffOptions, unified};
 use windlass_text::{ColorTheme, StyledLine, Tone};
 
 use super::panels::{Panel, PickedItem};
-use super::tasks::TaskResult;
+use super::tasks::{NewSession, TaskResult};
 use super::{App, reports};
 use crate::composer::SlashCommand;
 use crate::conversation::BlockKind;
@@ -468,14 +468,31 @@ impl App {
     /// Goes back to before a prompt.
     pub(super) fn rewind(&mut self, to: u64, files: bool, fork: bool) {
         let before = to.saturating_sub(1);
-        if files {
-            let params = self.of_session(json!({ "to": before }));
-            self.report("undo", params, |report| reports::undone("undid", &report));
+        let undo = self.of_session(json!({ "to": before }));
+        if !fork {
+            return self.report("undo", undo, |report| reports::undone("undid", &report));
         }
-        if fork {
-            self.fork(&format!("#{before}"));
-        }
+        let Some(backend) = self.backend.clone() else {
+            return;
+        };
+        let params = self.of_session(json!({ "at": before }));
         // The prompt is in the history of the composer, so that it can be sent again in other words.
+        self.spawn(async move {
+            let mut lines = Vec::new();
+            if files {
+                match backend.call::<Value>("undo", undo).await {
+                    Ok(report) => lines = reports::restored(&report),
+                    Err(error) => return TaskResult::Lines(Err(error)),
+                }
+            }
+            let forked = backend.call::<NewSession>("sessions.fork", params).await;
+            if let Ok(new) = &forked {
+                // The prompt waited in the queue before its run started; the copy must not run it again.
+                let params = json!({ "session": new.id, "order": [] });
+                let _ = backend.call::<Value>("queue.set", params).await;
+            }
+            TaskResult::Rewound { lines, forked }
+        });
     }
 
     fn fork(&mut self, at: &str) {

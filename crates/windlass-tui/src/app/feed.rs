@@ -138,16 +138,13 @@ impl App {
 
     fn after_event(&mut self, event: &Event) {
         self.alert(event);
-        match &event.kind {
-            EventKind::RunFinished(_) => {
-                self.queues = false;
-                self.facts.branch = super::reports::branch(&self.options.workspace);
-                if let Some(files) = self.composer.files_mut() {
-                    files.refresh();
-                }
-                self.read_window();
+        if let EventKind::RunFinished(_) = &event.kind {
+            self.queues = false;
+            self.facts.branch = super::reports::branch(&self.options.workspace);
+            if let Some(files) = self.composer.files_mut() {
+                files.refresh();
             }
-            _ => {}
+            self.read_window();
         }
     }
 

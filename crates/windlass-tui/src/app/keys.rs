@@ -128,6 +128,8 @@ impl App {
             .as_ref()
             .is_some_and(|run| !run.paused);
         if runs {
+            // Several presses stop the run; they do not go back, too.
+            self.last_esc = None;
             self.interrupt();
         } else if twice && self.composer.is_empty() {
             self.last_esc = None;

@@ -281,6 +281,15 @@ pub(super) fn undone(verb: &str, report: &Value) -> Vec<StyledLine> {
     lines
 }
 
+/// The files that going back to an earlier prompt restored.
+pub(super) fn restored(report: &Value) -> Vec<StyledLine> {
+    let mut lines = undone("undid", report);
+    let files = report["files"].as_array().into_iter().flatten();
+    let names = files.filter_map(|one| one["path"].as_str().or_else(|| one.as_str()));
+    lines.extend(names.map(|name| remark(&format!("restored {name}"))));
+    lines
+}
+
 /// The name of an entry, and what is known of it.
 fn item(
     value: PickedItem,

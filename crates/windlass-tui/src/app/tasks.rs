@@ -20,7 +20,7 @@ const SHOWN_EVENTS: u64 = 400;
 /// A session that was created.
 #[derive(Debug, Deserialize)]
 pub(super) struct NewSession {
-    id: SessionId,
+    pub(super) id: SessionId,
 }
 
 /// A page of events.
@@ -63,6 +63,11 @@ pub(super) enum TaskResult {
     Pick(Result<ListPicker<PickedItem>, OperationError>),
     /// The session that was forked.
     Forked(Result<NewSession, OperationError>),
+    /// The copy of the session up to an earlier prompt, and the files that were restored.
+    Rewound {
+        lines: Vec<StyledLine>,
+        forked: Result<NewSession, OperationError>,
+    },
     Window(Option<u64>),
     Shell {
         command: String,
@@ -162,14 +167,25 @@ impl App {
             | TaskResult::Forked(Err(error)) => self.say(reports::error(&error)),
             TaskResult::Lines(Ok(lines)) => self.say(lines),
             TaskResult::Pick(Ok(picker)) => self.panel = Some(Panel::Picker(Box::new(picker))),
-            TaskResult::Forked(Ok(forked)) => {
-                let text = format!("continuing in the new session {}", forked.id);
-                self.say(vec![reports::remark(&text)]);
-                self.follow(forked.id);
+            TaskResult::Forked(Ok(forked)) => self.forked(forked),
+            TaskResult::Rewound { lines, forked } => {
+                if !lines.is_empty() {
+                    self.say(lines);
+                }
+                match forked {
+                    Ok(forked) => self.forked(forked),
+                    Err(error) => self.say(reports::error(&error)),
+                }
             }
             TaskResult::Window(window) => self.facts.window = window,
             TaskResult::Shell { command, output } => self.say(reports::shell(&command, &output)),
         }
+    }
+
+    fn forked(&mut self, forked: NewSession) {
+        let text = format!("continuing in the new session {}", forked.id);
+        self.say(vec![reports::remark(&text)]);
+        self.follow(forked.id);
     }
 
     fn opened(&mut self, backend: Backend) {

@@ -249,6 +249,17 @@ impl<W: Write> InlineScreen<W> {
         self.size = size;
     }
 
+    /// Like [`InlineScreen::resize`], for a report of the terminal that its size changed. If the size is the same as before,
+    /// the terminal had other sizes in between, which may have moved the cursor: reports are merged.
+    pub fn resize_reported(&mut self, size: ScreenSize) {
+        self.resize(size);
+        if !self.settling {
+            self.is_simple_resize = false;
+            self.resized = true;
+            self.settling = true;
+        }
+    }
+
     /// Allows draws again. Call it, and draw, when the time in
     /// [`resize_pause`](super::TerminalCapabilities::resize_pause) has passed since the last resize.
     pub fn settle(&mut self) {
