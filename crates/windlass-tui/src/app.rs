@@ -5,6 +5,7 @@
 //! - `prompts`: prompts, steering and answers
 //! - `commands`: the commands after `/`
 //! - `reports`: results of commands as lines
+//! - `setup`: the choices of a new user
 //! - `live_area`: the rows below the finished lines
 //! - `tasks`: operations that run beside the interface
 
@@ -15,6 +16,7 @@ mod live_area;
 mod panels;
 mod prompts;
 mod reports;
+mod setup;
 mod tasks;
 
 use std::io::{self, Write};
@@ -90,6 +92,8 @@ pub struct TuiOptions {
     pub on_open: Box<dyn FnOnce(TerminalRestorer)>,
     /// A prompt that is submitted at once.
     pub first_prompt: Option<String>,
+    /// Offer the set-up if no model is usable. The first frame does not wait for it.
+    pub offer_setup: bool,
 }
 
 /// The result of the interface.
@@ -99,6 +103,8 @@ pub struct TuiEnd {
     pub session: Option<SessionId>,
     /// A run is still in progress, in another process or on a server.
     pub run_goes_on: bool,
+    /// The user wants to watch the demo, which needs the terminal.
+    pub run_demo: bool,
 }
 
 /// The state of the interface.
@@ -130,6 +136,7 @@ struct App {
     last_key_ms: i64,
     dirty: bool,
     quit: bool,
+    run_demo: bool,
     focused: bool,
 }
 
@@ -252,6 +259,7 @@ impl App {
             last_key_ms: 0,
             dirty: true,
             quit: false,
+            run_demo: false,
             focused: true,
             screen,
             options,
@@ -413,6 +421,7 @@ impl App {
         Ok(TuiEnd {
             session: self.session,
             run_goes_on: runs,
+            run_demo: self.run_demo,
         })
     }
 

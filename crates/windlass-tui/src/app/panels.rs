@@ -7,6 +7,7 @@ use windlass::core::id::SessionId;
 use windlass_text::StyledLine;
 
 use super::App;
+use super::setup::{KeyEntry, KeyPanel, SetupStep};
 use crate::ask_panel::{AskOutcome, AskPanel};
 use crate::composer::{ListPicker, PickerOutcome};
 
@@ -28,12 +29,15 @@ pub(super) enum PickedItem {
     },
     /// A queued prompt, which is taken back into the composer.
     Queued(u64),
+    Setup(SetupStep),
 }
 
 /// A panel.
 pub(super) enum Panel {
     Ask(Box<AskPanel>),
     Picker(Box<ListPicker<PickedItem>>),
+    /// A field for the key of a vendor.
+    Key(Box<KeyPanel>),
 }
 
 impl Panel {
@@ -57,6 +61,7 @@ impl Panel {
         match self {
             Self::Ask(panel) => panel.rows(columns),
             Self::Picker(picker) => (picker.view(columns, max_rows.clamp(4, 16)), None),
+            Self::Key(panel) => panel.rows(columns),
         }
     }
 }
@@ -67,7 +72,7 @@ impl App {
     pub(super) fn show_asks(&mut self) {
         let asks = &self.conversation.asks;
         match &mut self.panel {
-            Some(Panel::Picker(_)) => {}
+            Some(Panel::Picker(_) | Panel::Key(_)) => {}
             Some(Panel::Ask(panel)) if asks.iter().any(|ask| ask.id == panel.ask.id) => {
                 panel.others = asks.len() - 1;
             }
@@ -94,6 +99,17 @@ impl App {
                 }
                 if self.panel.is_none() {
                     self.show_asks();
+                }
+                true
+            }
+            Panel::Key(mut field) => {
+                match field.key(key) {
+                    KeyEntry::Open => self.panel = Some(Panel::Key(field)),
+                    KeyEntry::Cancelled => self.show_asks(),
+                    KeyEntry::Entered(params) => {
+                        self.apply_setup(params);
+                        self.show_asks();
+                    }
                 }
                 true
             }
@@ -154,6 +170,7 @@ impl App {
             PickedItem::Point(to) => self.choose_rewind(to),
             PickedItem::Rewind { to, files, fork } => self.rewind(to, files, fork),
             PickedItem::Queued(seq) => self.take_back(seq),
+            PickedItem::Setup(step) => self.take_setup_step(step),
         }
     }
 
