@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::not_run::{self, NotRun};
-use crate::{attacks, cargo, clients, everyday, install, kit, style};
+use crate::{attacks, cargo, clients, everyday, fuzz_http, install, kit, style};
 
 /// A cargo command that must succeed.
 struct TestStage {
@@ -144,13 +144,17 @@ pub(crate) fn run(with: kit::KitAgents) -> Result<()> {
     let began_clients = Instant::now();
     clients::run(&root)?;
     times.push(("clients", began_clients.elapsed()));
+    println!("==> http fuzz: {}", fuzz_http::REPEAT);
+    let began_fuzz = Instant::now();
+    fuzz_http::run(&root, &fuzz_http::FuzzOptions::default())?;
+    times.push(("http fuzz", began_fuzz.elapsed()));
     println!("==> runtimes: {}", kit::REPEAT);
     let began_kit = Instant::now();
     kit::run(&root, &with.into())?;
     times.push(("runtimes", began_kit.elapsed()));
     println!(
         "==> all {} stages passed in {}",
-        stages.len() + 5,
+        stages.len() + 6,
         seconds(began.elapsed())
     );
     for (name, took) in times {

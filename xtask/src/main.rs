@@ -13,6 +13,7 @@ mod containers;
 mod crash;
 mod cross;
 mod everyday;
+mod fuzz_http;
 mod install;
 mod kit;
 mod lines;
@@ -123,6 +124,13 @@ const COMMANDS: &[XtaskCommand] = &[
             [only] if only == "--write" => clients::write(&cargo::root()?),
             [other, ..] => bail!("{}", unknown("option", other, ["--write"].into_iter())),
         },
+    },
+    XtaskCommand {
+        name: "fuzz-http",
+        takes: "[--examples N] [--seed N]",
+        about: "send generated requests to a running server and check the replies against the OpenAPI document; --examples: \
+                requests for each operation, 10 by default; needs python3 with venv",
+        run: |args| fuzz_http::run(&cargo::root()?, &fuzz_http::FuzzOptions::parse(args)?),
     },
     XtaskCommand {
         name: "containers",

@@ -53,8 +53,17 @@ impl Running {
 
     /// Sends SIGINT, as Ctrl-C does.
     pub(crate) fn interrupt(&self) -> Result<()> {
+        self.signal("-INT")
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) -> Result<()> {
+        self.signal("-TERM")
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
         let sent = Command::new("kill")
-            .args(["-INT", &self.0.id().to_string()])
+            .args([signal, &self.0.id().to_string()])
             .status();
         ensure!(
             sent.context("`kill` could not be started")?.success(),

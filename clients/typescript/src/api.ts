@@ -803,6 +803,8 @@ export interface components {
             /** @constant */
             is: "landing";
         });
+        /** @description A limit as an amount above zero, or `unlimited`. */
+        AmountLimit: number | "unlimited";
         /** @description The answer to an ask. */
         Answer: {
             /** @constant */
@@ -901,6 +903,8 @@ export interface components {
             run_ms?: number;
         };
         AskId: string;
+        /** @description Handling of an ask when no person is there to answer it. */
+        AskPolicy: "deny" | "pause";
         /** @description Asks and the time until their answers. */
         AskStats: {
             /** Format: uint64 */
@@ -986,8 +990,6 @@ export interface components {
              */
             longest_ms: number;
         };
-        /** @description The schema of a limit: a number above zero, or `unlimited`. */
-        CapSchema: number | string;
         /** @description The reason for a compaction. */
         Cause: "window" | "length" | "person" | "memory";
         /** @description The most that runs of a token may do. An absent field stands for the settings of the user. */
@@ -1201,6 +1203,8 @@ export interface components {
             origin: components["schemas"]["Origin"];
             parts: components["schemas"]["Part"][];
         };
+        /** @description A limit as a number above zero, or `unlimited`. */
+        CountLimit: number | "unlimited";
         /** @description A verdict with the rule that led to it. */
         Decision: {
             /** @description The verdict on the call. */
@@ -2713,21 +2717,21 @@ export interface components {
             /** @description Network access of commands: `off`, `loopback`, `registries`, `allow:HOST,…` or `open`. */
             net?: string | null;
             /** @description Handling of an ask that no client answers: `pause` or `deny`. */
-            on_ask?: string | null;
+            on_ask?: components["schemas"]["AskPolicy"] | null;
             /** @description The reasoning effort of the model. */
             reasoning_effort?: string | null;
             /** @description Requires an answer in JSON that matches this schema. */
             json_schema?: unknown;
             /** @description The highest cost in US dollars, or `unlimited`. */
-            max_budget_usd?: components["schemas"]["CapSchema"] | null;
+            max_budget_usd?: components["schemas"]["AmountLimit"] | null;
             /** @description The most model calls, or `unlimited`. */
-            max_steps?: components["schemas"]["CapSchema"] | null;
+            max_steps?: components["schemas"]["CountLimit"] | null;
             /** @description The most tokens, or `unlimited`. */
-            max_tokens?: components["schemas"]["CapSchema"] | null;
+            max_tokens?: components["schemas"]["CountLimit"] | null;
             /** @description The longest time in seconds, without waiting for a person, or `unlimited`. */
-            max_seconds?: components["schemas"]["CapSchema"] | null;
+            max_seconds?: components["schemas"]["AmountLimit"] | null;
             /** @description The most attempts until the checks pass, or `unlimited`. */
-            max_iterations?: components["schemas"]["CapSchema"] | null;
+            max_iterations?: components["schemas"]["CountLimit"] | null;
             /** @description Checks that must pass before changes land: commands, names of validators, or `none`. */
             validate?: string[];
             /** @description Commits the changes that land with this message; an empty message stands for the prompt. */
@@ -3321,6 +3325,7 @@ export interface components {
     pathItems: never;
 }
 export type About = components['schemas']['About'];
+export type AmountLimit = components['schemas']['AmountLimit'];
 export type Answer = components['schemas']['Answer'];
 export type AnswerWord = components['schemas']['AnswerWord'];
 export type Answered = components['schemas']['Answered'];
@@ -3330,11 +3335,11 @@ export type ArtifactId = components['schemas']['ArtifactId'];
 export type ArtifactRef = components['schemas']['ArtifactRef'];
 export type Ask = components['schemas']['Ask'];
 export type AskId = components['schemas']['AskId'];
+export type AskPolicy = components['schemas']['AskPolicy'];
 export type AskStats = components['schemas']['AskStats'];
 export type Budget = components['schemas']['Budget'];
 export type CallId = components['schemas']['CallId'];
 export type CallStats = components['schemas']['CallStats'];
-export type CapSchema = components['schemas']['CapSchema'];
 export type Cause = components['schemas']['Cause'];
 export type Ceiling = components['schemas']['Ceiling'];
 export type Change = components['schemas']['Change'];
@@ -3350,6 +3355,7 @@ export type ContextReport = components['schemas']['ContextReport'];
 export type ContextRow = components['schemas']['ContextRow'];
 export type Conversation = components['schemas']['Conversation'];
 export type ConversationMessage = components['schemas']['ConversationMessage'];
+export type CountLimit = components['schemas']['CountLimit'];
 export type Decision = components['schemas']['Decision'];
 export type DeltaOf = components['schemas']['DeltaOf'];
 export type DiffReport = components['schemas']['DiffReport'];
@@ -3732,22 +3738,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": unknown;
                     "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
-                };
-            };
-            /** @description A part of the content */
-            206: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
                 };
             };
             /** @description A problem */
@@ -3771,7 +3762,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": Record<string, never>;
             };
@@ -3848,7 +3839,7 @@ export interface operations {
                     /** @description The name of the tool, for example `bash`. */
                     tool: string;
                     /** @description The arguments of the call as an object, or as a text the command, the path or the pattern. */
-                    arguments: unknown;
+                    arguments: Record<string, never> | string;
                     /** @default false */
                     in_place?: boolean;
                     /** @default null */
@@ -4024,7 +4015,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": {
                     /**
@@ -4047,7 +4038,11 @@ export interface operations {
                      * @default {}
                      */
                     options?: components["schemas"]["RunRequest"];
-                };
+                } & ({
+                    prompt?: unknown;
+                } | {
+                    images: unknown;
+                });
             };
         };
         responses: {
@@ -4205,9 +4200,6 @@ export interface operations {
                 };
                 content: {
                     "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
                 };
             };
             /** @description A part of the content */
@@ -4217,9 +4209,6 @@ export interface operations {
                 };
                 content: {
                     "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
                 };
             };
             /** @description A problem */
@@ -4260,7 +4249,21 @@ export interface operations {
                      * @default null
                      */
                     text?: string | null;
-                };
+                } & ({
+                    /** @enum {unknown} */
+                    answer?: "once" | "always";
+                    note?: null;
+                    text?: null;
+                } | {
+                    /** @constant */
+                    answer?: "no";
+                    text?: null;
+                } | {
+                    /** @constant */
+                    answer?: "text";
+                    note?: null;
+                    text: string;
+                });
             };
         };
         responses: {
@@ -4553,21 +4556,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
-                };
-            };
-            /** @description A part of the content */
-            206: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
+                    "application/jsonl": unknown;
+                    "text/markdown": unknown;
                     "text/html": unknown;
                 };
             };
@@ -4608,9 +4598,6 @@ export interface operations {
                 };
                 content: {
                     "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
                 };
             };
             /** @description A part of the content */
@@ -4620,9 +4607,6 @@ export interface operations {
                 };
                 content: {
                     "application/octet-stream": unknown;
-                    "text/x-diff": unknown;
-                    "text/plain": unknown;
-                    "text/html": unknown;
                 };
             };
             /** @description A problem */
@@ -5018,7 +5002,11 @@ export interface operations {
                     images?: components["schemas"]["ImagePart"][];
                     /** @default {} */
                     options?: components["schemas"]["RunRequest"];
-                };
+                } & ({
+                    prompt?: unknown;
+                } | {
+                    images: unknown;
+                });
             };
         };
         responses: {
@@ -5092,7 +5080,11 @@ export interface operations {
                     prompt: string;
                     /** @default [] */
                     images?: components["schemas"]["ImagePart"][];
-                };
+                } & ({
+                    prompt?: unknown;
+                } | {
+                    images: unknown;
+                });
             };
         };
         responses: {
@@ -5162,7 +5154,16 @@ export interface operations {
                      * @default false
                      */
                     revert_commit?: boolean;
-                };
+                } & ({
+                    call?: null;
+                    to?: null;
+                } | {
+                    run?: null;
+                    to?: null;
+                } | {
+                    run?: null;
+                    call?: null;
+                });
             };
         };
         responses: {
@@ -5291,7 +5292,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
                 "application/json": Record<string, never>;
             };
@@ -5359,6 +5360,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    /** @description A name that no other token has. */
                     name: string;
                     scopes: components["schemas"]["Scope"][];
                     /**

@@ -7,7 +7,10 @@ import { WindlassProblem } from "./problem.js";
 import type { Params } from "./types.js";
 
 /** The answer to an ask: approvals take `once`, `always` or `no`, questions take a text. */
-export type AskAnswer = "once" | "always" | "no" | Omit<Params<"asks.answer">, "session" | "ask">;
+export type AskAnswer = "once" | "always" | "no" | Without<Params<"asks.answer">, "session" | "ask">;
+
+/** `Omit` for each member of a union. */
+type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
 /**
  * Answers an ask. `signal` is aborted when the answer is no longer needed, for example because another client answered.

@@ -87,7 +87,12 @@ macro_rules! safe_id {
                 stringify!($name).into()
             }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" })
+                // No two dots in a row.
+                schemars::json_schema!({
+                    "type": "string",
+                    "maxLength": Self::MAX,
+                    "pattern": r"^[A-Za-z0-9](?:\.?[A-Za-z0-9_-])*\.?$",
+                })
             }
         }
     };

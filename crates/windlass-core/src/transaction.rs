@@ -228,6 +228,8 @@ pub enum WorkspaceErrorKind {
     Conflict,
     /// The tree that would land is not the judged one.
     Stale,
+    /// A run is working on the kept copy.
+    Busy,
     /// Any other error, in words.
     Other,
 }

@@ -194,7 +194,7 @@ fn message_text(message: &Value) -> String {
 
 fn parsed(item: FeedItem) -> Option<Value> {
     match item {
-        FeedItem::Event(line) => serde_json::from_str(&line.json).ok(),
+        FeedItem::Event(line) => serde_json::from_str(line.json()).ok(),
         FeedItem::Gap { .. } => None,
     }
 }

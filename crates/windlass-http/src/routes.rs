@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, RawPathParams, State};
+use axum::extract::{DefaultBodyLimit, MatchedPath, RawPathParams, State};
 use axum::http::header::{
     ACCEPT, ACCEPT_RANGES, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW,
@@ -354,37 +354,26 @@ async fn not_found() -> Response {
 }
 
 async fn method_not_allowed(request: Request<Body>) -> Response {
-    let path = request.uri().path().to_owned();
+    let route = request.extensions().get::<MatchedPath>();
     let methods: Vec<&str> = operations()
         .iter()
-        .filter(|operation| path_fits(operation.path, &path))
+        .filter(|operation| route.is_some_and(|route| route.as_str() == operation.path))
         .map(|operation| operation.method.word())
         .collect();
-    let allowed = if methods.is_empty() {
-        "GET".to_owned()
-    } else {
-        methods.join(", ")
-    };
+    let allowed = methods.join(", ");
     let problem = Problem::new(
         ProblemCode::MethodNotAllowed,
         format!("this route does not have the method {}", request.method()),
-    )
-    .hint(format!("use {allowed}"));
-    let mut response = problem_response(&problem);
+    );
+    // The router adds the header to the replies of routes that are not operations.
+    if allowed.is_empty() {
+        return problem_response(&problem.hint("the header `Allow` lists the methods"));
+    }
+    let mut response = problem_response(&problem.hint(format!("use {allowed}")));
     if let Ok(value) = HeaderValue::from_str(&allowed) {
         response.headers_mut().insert(ALLOW, value);
     }
     response
-}
-
-fn path_fits(pattern: &str, path: &str) -> bool {
-    let (pattern, path) = (pattern.split('/'), path.split('/'));
-    let (pattern, path): (Vec<_>, Vec<_>) = (pattern.collect(), path.collect());
-    pattern.len() == path.len()
-        && pattern
-            .iter()
-            .zip(&path)
-            .all(|(one, other)| one.starts_with('{') || one == other)
 }
 
 /// Checks every request before its route, and adds the headers of every reply.

@@ -164,7 +164,7 @@ impl Source {
                     let _ = writeln!(to, "id: {seq}");
                 }
                 // An event is one line of JSON.
-                let _ = write!(to, "data: {}\n\n", line.json);
+                let _ = write!(to, "data: {}\n\n", line.json());
             }
             FeedItem::Gap { live_lost } => {
                 let _ = write!(to, "event: gap\ndata: {{\"live_lost\":{live_lost}}}\n\n");

@@ -13,6 +13,42 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use windlass_service::{Method, Operation, operations};
 
+/// Values in the replies of operations that other operations take as parameters: the operation, and the names of the
+/// parameters with JSON pointers to the values. A name after a group is a parameter of that group only.
+const LINKED_VALUES: &[(&str, &[(&str, &str)])] = &[
+    ("sessions.create", &[("session", "/id")]),
+    (
+        "sessions.list",
+        &[
+            ("session", "/items/0/id"),
+            ("left", "/items/0/id"),
+            ("right", "/items/1/id"),
+            ("cursor", "/next"),
+        ],
+    ),
+    (
+        "sessions.get",
+        &[
+            ("at", "/last_seq"),
+            ("ask", "/asks/0/id"),
+            ("run", "/run/id"),
+            ("kept.name", "/kept"),
+        ],
+    ),
+    ("sessions.fork", &[("session", "/id")]),
+    ("sessions.import", &[("session", "/id")]),
+    ("runs.list", &[("run", "/0/run"), ("at", "/0/last_seq")]),
+    ("asks.list", &[("session", "/0/session"), ("ask", "/0/id")]),
+    ("events.list", &[("after", "/next")]),
+    ("files.list", &[("path", "/files/0/path")]),
+    ("kept.list", &[("kept.name", "/0/name")]),
+    ("tokens.list", &[("tokens.name", "/0/name")]),
+    ("tokens.add", &[("tokens.name", "/name")]),
+];
+
+/// The media type of files, which can be read in parts.
+const BYTES: &str = "application/octet-stream";
+
 /// The names of the parameters in a path.
 fn path_names(path: &str) -> Vec<&str> {
     let parts = path.split('/');
@@ -32,11 +68,12 @@ fn split(params: &Value, names: &[&str]) -> (Vec<Value>, Value) {
         let schema = schema.unwrap_or_else(|| panic!("the parameters have no `{name}`"));
         path.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
-    if let Some(required) = rest["required"].as_array_mut() {
+    // Indexing a value that is borrowed mutably would add the name.
+    if let Some(required) = rest.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|one| !names.iter().any(|name| one == name));
-    }
-    if rest["required"].as_array().is_some_and(Vec::is_empty) {
-        rest.as_object_mut().unwrap().shift_remove("required");
+        if required.is_empty() {
+            rest.as_object_mut().unwrap().shift_remove("required");
+        }
     }
     (path, rest)
 }
@@ -50,14 +87,13 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     let mut described = Map::new();
     described.insert("operationId".into(), operation.name.into());
     described.insert("summary".into(), operation.summary.into());
-    let group = operation.name.split('.').next().unwrap();
-    described.insert("tags".into(), json!([group]));
+    described.insert("tags".into(), json!([group(operation.name)]));
     described.insert("x-scope".into(), operation.scope.word().into());
     if operation.changes() {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
             "description": "A unique text; a request that is repeated with it within 24 hours has no further effect",
-            "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+            "schema": { "type": "string", "maxLength": 255, "pattern": "^[!-~](?:[ -~]*[!-~])?$" },
         }));
     }
     let has_body = matches!(operation.method, Method::Post | Method::Put);
@@ -89,9 +125,10 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     }
     let mut content = match result {
         Some(schema) => json!({ "application/json": { "schema": schema } }),
-        None => {
-            json!({ "application/octet-stream": {}, "text/x-diff": {}, "text/plain": {}, "text/html": {} })
-        }
+        None => media_types(operation.name)
+            .iter()
+            .map(|kind| ((*kind).to_owned(), json!({})))
+            .collect(),
     };
     if operation.name == "events.list" {
         content["text/event-stream"] = json!({ "schema": { "type": "string" } });
@@ -101,11 +138,7 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
         operation.status.to_string(),
         json!({ "description": "Success", "content": content }),
     );
-    if !content
-        .as_object()
-        .unwrap()
-        .contains_key("application/json")
-    {
+    if content.get(BYTES).is_some() {
         responses.insert(
             "206".into(),
             json!({ "description": "A part of the content", "content": content }),
@@ -120,6 +153,89 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
     );
     described.insert("responses".into(), responses.into());
     described.into()
+}
+
+/// The media types of the replies of an operation that are not JSON.
+fn media_types(operation: &str) -> &'static [&'static str] {
+    match operation {
+        "sessions.export" => &["application/jsonl", "text/markdown", "text/html"],
+        "kept.patch" => &["text/x-diff"],
+        "files.read" | "artifacts.read" => &[BYTES],
+        other => panic!("add the media types of `{other}`"),
+    }
+}
+
+/// The group of an operation, which is the first part of its name.
+fn group(operation: &str) -> &str {
+    operation.split('.').next().unwrap_or_default()
+}
+
+/// Adds links from the replies that have a value to the operations that take it. Links are made only to operations whose
+/// required parameters are all known from the request and its reply.
+fn add_links(paths: &mut BTreeMap<&str, Map<String, Value>>) {
+    let parameters: BTreeMap<&str, Vec<Value>> = operations()
+        .iter()
+        .map(|operation| {
+            let method = operation.method.word().to_lowercase();
+            let parameters = paths[operation.path][&method]["parameters"].as_array();
+            (operation.name, parameters.cloned().unwrap_or_default())
+        })
+        .collect();
+    for (name, values) in LINKED_VALUES {
+        let operation = windlass_service::operation(name).unwrap();
+        let own = path_names(operation.path);
+        let mut links = Map::new();
+        for (target, parameters) in &parameters {
+            let (mut linked, mut from_reply, mut complete) = (Map::new(), false, true);
+            for parameter in parameters {
+                let wanted = parameter["name"].as_str().unwrap();
+                let in_group = format!("{}.{wanted}", group(target));
+                let value = values.iter().find(|(name, _)| {
+                    (*name == wanted && parameter["schema"]["type"] != "boolean")
+                        || *name == in_group
+                });
+                if let Some((_, pointer)) = value {
+                    linked.insert(wanted.into(), format!("$response.body#{pointer}").into());
+                    from_reply = true;
+                } else if own.contains(&wanted) {
+                    linked.insert(wanted.into(), format!("$request.path.{wanted}").into());
+                } else {
+                    complete &= parameter["required"] != true;
+                }
+            }
+            if from_reply && complete {
+                links.insert(
+                    (*target).into(),
+                    json!({ "operationId": target, "parameters": linked }),
+                );
+            }
+        }
+        assert!(!links.is_empty(), "no operation takes a value of `{name}`");
+        let method = operation.method.word().to_lowercase();
+        let described = paths.get_mut(operation.path).unwrap().get_mut(&method);
+        let responses = &mut described.unwrap()["responses"];
+        responses[operation.status.to_string()]["links"] = links.into();
+    }
+}
+
+/// Adds the maximum of the integer types, which the generator leaves to the format.
+fn add_maximums(value: &mut Value) {
+    if let Some(schema) = value.as_object_mut() {
+        let most = match schema.get("format").and_then(Value::as_str) {
+            Some("uint" | "uint64") => Some(u64::MAX),
+            Some("uint32") => Some(u64::from(u32::MAX)),
+            Some("int32") => Some(i32::MAX as u64),
+            _ => None,
+        };
+        if let Some(most) = most
+            && !schema.contains_key("maximum")
+        {
+            schema.insert("maximum".into(), most.into());
+        }
+        schema.values_mut().for_each(add_maximums);
+    } else if let Some(items) = value.as_array_mut() {
+        items.iter_mut().for_each(add_maximums);
+    }
 }
 
 fn drop_null(schema: &mut Value) {
@@ -164,8 +280,9 @@ fn document() -> Value {
             .or_default()
             .insert(method, described);
     }
+    add_links(&mut paths);
     let schemas: BTreeMap<String, Value> = generator.take_definitions(true).into_iter().collect();
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Windlass",
@@ -180,7 +297,9 @@ fn document() -> Value {
             "schemas": schemas,
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
-    })
+    });
+    add_maximums(&mut document);
+    document
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use strum::VariantNames as _;
 use windlass::core::gate::Mode;
 use windlass::core::terms::{Isolation, SandboxLevel};
 use windlass::flags::Cap;
@@ -61,13 +63,17 @@ pub struct Ceiling {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Mode>,
     /// The loosest sandbox.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_sandbox_level"
+    )]
     pub sandbox: Option<SandboxLevel>,
     /// The widest network access, as `--net`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// The highest cost of one run in US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_budget_usd: Option<f64>,
     /// The only paths that runs may change, as globs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +81,22 @@ pub struct Ceiling {
     /// Whether runs may work in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place: Option<bool>,
+}
+
+/// Reads a sandbox level of a request. In logs, an unknown level stands for the loosest one; a request with it is refused.
+pub(crate) fn known_sandbox_level<'de, D: Deserializer<'de>>(
+    de: D,
+) -> Result<Option<SandboxLevel>, D::Error> {
+    let word = Option::<String>::deserialize(de)?;
+    let level = |word: String| {
+        word.parse().map_err(|_| {
+            D::Error::custom(format!(
+                "unknown sandbox level `{word}`, expected one of {}",
+                SandboxLevel::VARIANTS.join(", ")
+            ))
+        })
+    };
+    word.map(level).transpose()
 }
 
 /// The caller of an operation.
@@ -324,6 +346,22 @@ fn net_is_within(wanted: &str, limit: &str) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_sandbox_level_is_refused() {
+        let ceiling = |text: &str| serde_json::from_str::<Ceiling>(text);
+        let level = |text: &str| ceiling(text).unwrap().sandbox;
+        assert_eq!(level("{}"), None);
+        assert_eq!(level(r#"{"sandbox":null}"#), None);
+        assert_eq!(
+            level(r#"{"sandbox":"read-only"}"#),
+            Some(SandboxLevel::ReadOnly)
+        );
+        let err = ceiling(r#"{"sandbox":"read_only"}"#).unwrap_err();
+        assert!(err.to_string().contains("`read_only`"), "{err}");
+        let request = serde_json::from_str::<RunRequest>(r#"{"sandbox":"readonly"}"#);
+        assert!(request.is_err());
+    }
 
     #[test]
     fn network_access_is_compared() {

@@ -48,7 +48,7 @@ impl SessionFeed {
         loop {
             match self.events.ring.read(&mut self.at) {
                 RingRead::Line(line) => {
-                    if self.shows(&line.session).await {
+                    if self.shows(line.session()).await {
                         return FeedItem::Event(line);
                     }
                 }

@@ -24,6 +24,7 @@ mod retention;
 mod ring;
 mod run_request;
 mod scheduler;
+mod schema;
 mod service;
 mod spending;
 mod stdio;

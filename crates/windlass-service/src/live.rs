@@ -177,7 +177,7 @@ pub(crate) fn check_answer(ask: &Ask, answer: &Answer) -> Result<(), Problem> {
         return Ok(());
     }
     Err(
-        Problem::invalid(format!("this answer does not fit the ask `{}`", ask.id))
+        Problem::unprocessable(format!("this answer does not fit the ask `{}`", ask.id))
             .hint("read the ask: approvals take `once`, `always` (if offered) or `no`; questions take `text`"),
     )
 }

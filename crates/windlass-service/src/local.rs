@@ -260,7 +260,7 @@ async fn stream_events(
         let line = match &item {
             FeedItem::Event(line) => format!(
                 "{{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{}}}\n",
-                line.json
+                line.json()
             ),
             FeedItem::Gap { live_lost } => {
                 format!(

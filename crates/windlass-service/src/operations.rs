@@ -198,13 +198,37 @@ fn read_params<P: DeserializeOwned>(input: Input) -> Result<P, Problem> {
         |err: String| Problem::invalid(err).hint("`GET /openapi.json` describes the parameters");
     match input {
         Input::Json(map) => {
-            serde_json::from_value(Value::Object(map)).map_err(|err| invalid(err.to_string()))
+            let mut value = Value::Object(map);
+            whole_numbers_as_integers(&mut value);
+            serde_json::from_value(value).map_err(|err| invalid(err.to_string()))
         }
         Input::Pairs(pairs) => {
             let text =
                 serde_urlencoded::to_string(&pairs).map_err(|err| invalid(err.to_string()))?;
             serde_urlencoded::from_str(&text).map_err(|err| invalid(err.to_string()))
         }
+    }
+}
+
+/// Replaces numbers such as `3.0` and `3e2` by integers, because they are integers in JSON Schema and in JavaScript.
+fn whole_numbers_as_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            // Above 2^53, the digits of a number with an exponent or a point may be rounded.
+            const EXACT: f64 = 9_007_199_254_740_992.0;
+            if let Some(float) = number.as_f64()
+                && float.fract() == 0.0
+                && float.abs() <= EXACT
+            {
+                *value = match float < 0.0 {
+                    true => (float as i64).into(),
+                    false => (float as u64).into(),
+                };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers_as_integers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers_as_integers),
+        _ => {}
     }
 }
 
@@ -409,6 +433,15 @@ mod tests {
                 q: "12".into()
             }
         );
+        // 3.0 and 3 are the same number in JSON Schema and in JavaScript.
+        for text in ["3", "3.0", "3e0"] {
+            let map = serde_json::from_str(&format!("{{\"limit\":{text},\"q\":\"12\"}}")).unwrap();
+            assert_eq!(read_params::<Params>(Input::Json(map)).unwrap(), read);
+        }
+        for text in ["3.5", "-3.0", "1e300"] {
+            let map = serde_json::from_str(&format!("{{\"limit\":{text},\"q\":\"\"}}")).unwrap();
+            assert!(read_params::<Params>(Input::Json(map)).is_err(), "{text}");
+        }
         assert!(read_params::<Params>(pairs(&[("q", "x"), ("limit", "-3")])).is_err());
         assert!(read_params::<Params>(pairs(&[("q", "x"), ("nope", "1")])).is_err());
     }

@@ -105,7 +105,7 @@ impl JsonSchema for Problem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ProblemCode {
-    /// A parameter is missing, unknown or has the wrong type.
+    /// A parameter is missing, unknown or has the wrong form: the request contradicts the OpenAPI document.
     InvalidRequest,
     /// There is no valid token.
     Unauthorized,
@@ -124,6 +124,8 @@ pub enum ProblemCode {
     RangeNotSatisfiable,
     /// The request names a host that is not this server.
     WrongHost,
+    /// The parameters have the right form, but a value cannot be used, such as the name of an unknown model.
+    Unprocessable,
     /// The idempotency key was used for another request.
     KeyReused,
     TooManyRequests,
@@ -153,7 +155,7 @@ impl ProblemCode {
             Self::UnsupportedMediaType => 415,
             Self::RangeNotSatisfiable => 416,
             Self::WrongHost => 421,
-            Self::KeyReused | Self::Unavailable => 422,
+            Self::Unprocessable | Self::KeyReused | Self::Unavailable => 422,
             Self::Locked => 423,
             Self::TooManyRequests => 429,
             Self::Internal => 500,
@@ -182,6 +184,7 @@ impl ProblemCode {
             Self::UnsupportedMediaType => "The media type is not supported",
             Self::RangeNotSatisfiable => "The range is not available",
             Self::WrongHost => "The request is for another host",
+            Self::Unprocessable => "A value cannot be used",
             Self::KeyReused => "The idempotency key belongs to another request",
             Self::TooManyRequests => "There are too many requests",
             Self::OutcomeUnknown => "The outcome of the first attempt is unknown",
@@ -208,6 +211,11 @@ impl Problem {
     /// A request that cannot be read.
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(ProblemCode::InvalidRequest, detail)
+    }
+
+    /// A request with a value that cannot be used.
+    pub fn unprocessable(detail: impl Into<String>) -> Self {
+        Self::new(ProblemCode::Unprocessable, detail)
     }
 
     /// Says what the caller can do next.
@@ -250,7 +258,8 @@ impl std::error::Error for Problem {}
 impl From<Error> for Problem {
     fn from(err: Error) -> Self {
         let code = match err.kind() {
-            ErrorKind::Usage => ProblemCode::InvalidRequest,
+            ErrorKind::Usage | ErrorKind::Content => ProblemCode::Unprocessable,
+            ErrorKind::Conflict => ProblemCode::Conflict,
             ErrorKind::Provider | ErrorKind::Isolation => ProblemCode::Unavailable,
             _ => ProblemCode::Internal,
         };
@@ -293,11 +302,16 @@ impl From<EngineError> for Problem {
             EngineError::Store(err) => err.into(),
             EngineError::NoSuchAsk(err) => Self::new(ProblemCode::NotFound, err.to_string())
                 .hint("read the session: an ask can be answered once"),
-            EngineError::Busy => Self::new(ProblemCode::Conflict, err.to_string()),
-            EngineError::QueueFull(_) => Self::new(ProblemCode::TooManyRequests, err.to_string()),
-            EngineError::Unfitting { .. } | EngineError::NoSuchEvent { .. } => {
-                Self::invalid(err.to_string())
+            EngineError::Busy
+            | EngineError::RunOpen
+            | EngineError::NotPaused(_)
+            | EngineError::NotBetweenRuns(_)
+            | EngineError::InvalidQueueOrder { .. } => {
+                Self::new(ProblemCode::Conflict, err.to_string())
             }
+            EngineError::QueueFull(_) => Self::new(ProblemCode::TooManyRequests, err.to_string()),
+            EngineError::Unfitting { .. } => Self::unprocessable(err.to_string()),
+            EngineError::NoSuchEvent { .. } => Self::new(ProblemCode::NotFound, err.to_string()),
             other => Error::from(other).into(),
         }
     }
@@ -325,6 +339,45 @@ impl From<std::io::Error> for Problem {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_of_the_engine_are_not_failures_of_the_server() {
+        let check = |err: EngineError, expect: ProblemCode| {
+            let text = err.to_string();
+            assert_eq!(Problem::from(err).code, expect, "{text}");
+        };
+        check(EngineError::RunOpen, ProblemCode::Conflict);
+        check(EngineError::Busy, ProblemCode::Conflict);
+        check(EngineError::NotPaused("none"), ProblemCode::Conflict);
+        check(
+            EngineError::InvalidQueueOrder {
+                seq: 7,
+                why: "is not queued",
+            },
+            ProblemCode::Conflict,
+        );
+        check(
+            EngineError::NoSuchEvent {
+                session: "s1".parse().unwrap(),
+                at: 9,
+                last: 3,
+            },
+            ProblemCode::NotFound,
+        );
+        check(EngineError::QueueFull(9), ProblemCode::TooManyRequests);
+    }
+
+    #[test]
+    fn wrong_values_and_content_are_unprocessable() {
+        for kind in [ErrorKind::Usage, ErrorKind::Content] {
+            let problem = Problem::from(Error::new(kind, "x"));
+            assert_eq!(problem.code.status(), 422);
+        }
+        assert_eq!(
+            Problem::from(Error::new(ErrorKind::Failed, "x")).code,
+            ProblemCode::Internal
+        );
+    }
 
     #[test]
     fn a_problem_has_the_fields_of_the_standard() {

@@ -3,11 +3,11 @@
 //! reader slows the writer.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use windlass::core::event::{Event, Order};
+use windlass::core::event::{Event, EventKind, Order};
 use windlass::core::id::SessionId;
 
 /// Maximum number of events in a ring.
@@ -15,34 +15,74 @@ const MAX_EVENTS: usize = 2_048;
 /// Maximum size of the events in a ring, in bytes.
 const MAX_BYTES: usize = 2 << 20;
 
-/// An event as a line of JSON, encoded once for all readers.
+/// An event for readers. Cloning is cheap. Its JSON is encoded once for all readers that need it; readers in the same process
+/// take the event itself.
 #[derive(Debug, Clone)]
 pub struct EventLine {
-    pub session: SessionId,
     pub order: Order,
-    /// The kind of event, as in the log.
-    pub kind: Arc<str>,
-    /// The event as JSON without a line end.
-    pub json: Arc<str>,
+    content: Arc<LineContent>,
 }
 
+#[derive(Debug)]
+struct LineContent {
+    event: Event,
+    json: OnceLock<String>,
+    /// About the size of the JSON in bytes.
+    size: usize,
+}
+
+/// The size of a live event without its text, in bytes.
+const LIVE_BYTES: usize = 256;
+
 impl EventLine {
-    /// Encodes an event.
+    /// A line of an event.
     #[must_use]
     pub fn of(event: &Event) -> Self {
-        // Encoding cannot fail: every key of an event is a string.
-        let json = serde_json::to_string(event).unwrap_or_default();
+        let json = OnceLock::new();
+        let size = match &event.kind {
+            EventKind::Delta { text, .. } | EventKind::CallProgress { text, .. } => {
+                LIVE_BYTES + text.len()
+            }
+            // The events of the log are few, and most of them have readers.
+            _ => json.get_or_init(|| encode(event)).len(),
+        };
         Self {
-            session: event.session.clone(),
             order: event.order,
-            kind: event.kind.name().into(),
-            json: json.into(),
+            content: Arc::new(LineContent {
+                event: event.clone(),
+                json,
+                size,
+            }),
         }
+    }
+
+    /// The event itself, for readers in this process.
+    #[must_use]
+    pub fn event(&self) -> &Event {
+        &self.content.event
+    }
+
+    /// The session of the event.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        &self.content.event.session
+    }
+
+    /// The event as JSON without a line end.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        let content = &self.content;
+        content.json.get_or_init(|| encode(&content.event))
     }
 
     fn is_live(&self) -> bool {
         self.order.seq().is_none()
     }
+}
+
+/// Encoding cannot fail: every key of an event is a string.
+fn encode(event: &Event) -> String {
+    serde_json::to_string(event).unwrap_or_default()
 }
 
 /// A bounded queue of the latest events, which any number of readers follow.
@@ -98,14 +138,14 @@ impl EventRing {
     /// Adds a line and wakes the readers.
     pub(crate) fn push(&self, line: EventLine) {
         let mut state = self.state.lock();
-        state.bytes += line.json.len();
+        state.bytes += line.content.size;
         state.live_pushed += u64::from(line.is_live());
         state.lines.push_back(line);
         while state.lines.len() > MAX_EVENTS || (state.bytes > MAX_BYTES && state.lines.len() > 1) {
             let Some(dropped) = state.lines.pop_front() else {
                 break;
             };
-            state.bytes -= dropped.json.len();
+            state.bytes -= dropped.content.size;
             state.live_dropped += u64::from(dropped.is_live());
             state.first += 1;
         }
@@ -191,18 +231,39 @@ impl EventRing {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use windlass::core::clock::Timestamp;
+    use windlass::core::event::{DeltaOf, VERSION};
+    use windlass::core::id::TraceId;
+
     use super::*;
 
     fn line(seq: Option<u64>, n: u32) -> EventLine {
-        EventLine {
-            session: "s1".parse().unwrap(),
+        line_with("x", seq, n)
+    }
+
+    fn line_with(text: &str, seq: Option<u64>, n: u32) -> EventLine {
+        EventLine::of(&Event {
+            v: VERSION,
             order: match seq {
                 Some(seq) => Order::Durable { seq },
                 None => Order::Live { after: 0, n },
             },
-            kind: "delta".into(),
-            json: "{}".into(),
-        }
+            at: Timestamp::from_millis(0),
+            session: "s1".parse().unwrap(),
+            run: None,
+            trace: TraceId::fresh(0, 1),
+            kind: EventKind::Delta {
+                of: DeltaOf::Text,
+                text: text.into(),
+            },
+        })
+    }
+
+    #[test]
+    fn the_json_of_a_line_is_the_event() {
+        let line = line(None, 3);
+        let read: Event = serde_json::from_str(line.json()).unwrap();
+        assert_eq!(&read, line.event());
     }
 
     #[test]
@@ -233,12 +294,9 @@ mod tests {
     #[test]
     fn a_ring_is_bounded_in_bytes() {
         let ring = EventRing::default();
-        let big: Arc<str> = "x".repeat(MAX_BYTES / 2).into();
+        let big = "x".repeat(MAX_BYTES / 2);
         for _ in 0..5 {
-            ring.push(EventLine {
-                json: big.clone(),
-                ..line(None, 1)
-            });
+            ring.push(line_with(&big, None, 1));
         }
         assert!(ring.state.lock().bytes <= MAX_BYTES);
     }

@@ -11,6 +11,7 @@ use windlass::core::gate::Mode;
 use windlass::core::terms::{Isolation, SandboxLevel};
 use windlass::flags::{AgentFlags, AskPolicy, Cap, ContractFlags, LimitFlags, RunFlags};
 
+use crate::access::known_sandbox_level;
 use crate::problem::Problem;
 
 /// The options of a run. An absent option has the value of the settings.
@@ -30,14 +31,16 @@ pub struct RunRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Mode>,
     /// The sandbox of commands.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_sandbox_level"
+    )]
     pub sandbox: Option<SandboxLevel>,
     /// Network access of commands: `off`, `loopback`, `registries`, `allow:HOST,…` or `open`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// Handling of an ask that no client answers: `pause` or `deny`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
     pub on_ask: Option<AskPolicy>,
     /// The reasoning effort of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,23 +50,23 @@ pub struct RunRequest {
     pub json_schema: Option<Value>,
     /// The highest cost in US dollars, or `unlimited`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<CapSchema>")]
+    #[schemars(with = "Option<AmountLimit>")]
     pub max_budget_usd: Option<Cap<f64>>,
     /// The most model calls, or `unlimited`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<CapSchema>")]
+    #[schemars(with = "Option<CountLimit>")]
     pub max_steps: Option<Cap<u64>>,
     /// The most tokens, or `unlimited`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<CapSchema>")]
+    #[schemars(with = "Option<CountLimit>")]
     pub max_tokens: Option<Cap<u64>>,
     /// The longest time in seconds, without waiting for a person, or `unlimited`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<CapSchema>")]
+    #[schemars(with = "Option<AmountLimit>")]
     pub max_seconds: Option<Cap<f64>>,
     /// The most attempts until the checks pass, or `unlimited`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<CapSchema>")]
+    #[schemars(with = "Option<CountLimit>")]
     pub max_iterations: Option<Cap<u64>>,
     /// Checks that must pass before changes land: commands, names of validators, or `none`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -98,13 +101,31 @@ pub struct RunRequest {
     pub kept: Option<String>,
 }
 
-/// The schema of a limit: a number above zero, or `unlimited`.
+/// A limit as an amount above zero, or `unlimited`.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "only its schema is used")]
-enum CapSchema {
-    At(f64),
-    Word(String),
+enum AmountLimit {
+    At(#[schemars(extend("exclusiveMinimum" = 0))] f64),
+    Word(Unlimited),
+}
+
+/// A limit as a number above zero, or `unlimited`.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "only its schema is used")]
+enum CountLimit {
+    At(std::num::NonZeroU64),
+    Word(Unlimited),
+}
+
+/// The word for no limit.
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+#[allow(dead_code, reason = "only its schema is used")]
+enum Unlimited {
+    Unlimited,
 }
 
 /// Flags of the log that belong to the session and not to the agent.

@@ -275,10 +275,10 @@ impl Service {
             );
         }
         let real = std::fs::canonicalize(dir).map_err(|err| {
-            Problem::new(
-                ProblemCode::InvalidRequest,
-                format!("the workspace {} cannot be opened: {err}", shown(dir)),
-            )
+            Problem::unprocessable(format!(
+                "the workspace {} cannot be opened: {err}",
+                shown(dir)
+            ))
         })?;
         let root = model::open_workspace(Some(&real), &self.0.options.environment)?;
         self.check_workspace(caller, root.root())?;

@@ -278,7 +278,7 @@ impl Connection {
         let line = match item {
             FeedItem::Event(line) => format!(
                 "{{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{{\"subscription\":{id},\"event\":{}}}}}\n",
-                line.json
+                line.json()
             ),
             FeedItem::Gap { live_lost } => format!(
                 "{{\"jsonrpc\":\"2.0\",\"method\":\"gap\",\"params\":{{\"subscription\":{id},\"live_lost\":{live_lost}}}}}\n"

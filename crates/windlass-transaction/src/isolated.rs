@@ -549,7 +549,13 @@ pub(crate) fn isolation(message: String) -> WorkspaceError {
 }
 
 fn kept_run_error(err: KeptRunError) -> WorkspaceError {
-    WorkspaceError::other(err.to_string())
+    WorkspaceError {
+        kind: match err {
+            KeptRunError::Busy(_) => WorkspaceErrorKind::Busy,
+            KeptRunError::Unknown(_) | KeptRunError::Io(_) => WorkspaceErrorKind::Other,
+        },
+        message: err.to_string(),
+    }
 }
 
 /// In a bare repository, settings and hooks have no `.git` in their path, by which the landing would recognize them.

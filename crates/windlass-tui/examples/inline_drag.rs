@@ -50,7 +50,7 @@ fn main() -> io::Result<()> {
     let options = InlineOptions {
         reflow: match arguments.next().as_deref() {
             Some("cut") => RowReflow::NoRow,
-            Some("cursor") => RowReflow::AllButCursorRow,
+            Some("cursor") => RowReflow::AllRowsMoveCursor,
             _ => RowReflow::AllRows,
         },
         ..InlineOptions::new(Box::new(encode))

@@ -7,6 +7,7 @@
 //! - `reports`: results of commands as lines
 //! - `setup`: the choices of a new user
 //! - `live_area`: the rows below the finished lines
+//! - `timeline`: the state after any event
 //! - `tasks`: operations that run beside the interface
 
 mod commands;
@@ -18,6 +19,7 @@ mod prompts;
 mod reports;
 mod setup;
 mod tasks;
+mod timeline;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -27,7 +29,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use windlass::core::event::Event;
 use windlass::core::id::SessionId;
+use windlass::notifications::TerminalAlert;
 use windlass_text::{ColorTheme, StyledLine};
 
 pub(crate) use self::live_area::FullView;
@@ -36,7 +40,7 @@ pub(crate) use self::reports::SessionFacts;
 use self::feed::{Batch, EventPump};
 use self::panels::Panel;
 use self::tasks::TaskResult;
-use crate::backend::{Backend, OperationError};
+use crate::backend::{Backend, EventSource, OperationError};
 use crate::composer::{Composer, ComposerOptions};
 use crate::conversation::Conversation;
 use crate::full_screen::FullScreen;
@@ -62,6 +66,9 @@ pub enum SessionChoice {
     Existing(SessionId),
 }
 
+/// Turns the text of a prompt into the parameters of an operation, with the files that it names.
+pub type AttachFiles = Box<dyn Fn(String) -> Result<Map<String, Value>, OperationError> + Send>;
+
 /// Options of the interface.
 pub struct TuiOptions {
     /// The directory of the workspace.
@@ -83,11 +90,15 @@ pub struct TuiOptions {
     /// Opens the sessions. The first frame does not wait for it.
     pub opening: BoxFuture<'static, Result<Backend, OperationError>>,
     /// Reads the files that a prompt names, and returns the parameters of the prompt.
-    pub attach: Box<dyn Fn(String) -> Result<Map<String, Value>, OperationError> + Send>,
+    pub attach: AttachFiles,
     /// Warnings and progress that belong to no session.
     pub notices: mpsc::Receiver<String>,
     /// A text that is shown first, for example when no model is set up.
     pub greeting: Vec<StyledLine>,
+    /// Calls the user back; `None` if the settings turn that off.
+    pub alert: Option<TerminalAlert>,
+    /// Shows these events of a recorded session instead of opening one. Nothing can be sent.
+    pub recording: Option<mpsc::Receiver<Box<Event>>>,
     /// Receives a handle that restores the terminal, for the panic hook of the process.
     pub on_open: Box<dyn FnOnce(TerminalRestorer)>,
     /// A prompt that is submitted at once.
@@ -116,6 +127,7 @@ struct App {
     session: Option<SessionId>,
     /// A session is being created: further prompts wait for it.
     creating: bool,
+    is_recording: bool,
     conversation: Conversation,
     composer: Composer,
     panel: Option<Panel>,
@@ -137,7 +149,8 @@ struct App {
     dirty: bool,
     quit: bool,
     run_demo: bool,
-    focused: bool,
+    /// Whether the window has the focus, if the terminal reports it.
+    focus: Option<bool>,
 }
 
 /// Runs the interface until the user leaves it.
@@ -245,6 +258,7 @@ impl App {
             early: Vec::new(),
             session: None,
             creating: false,
+            is_recording: false,
             conversation,
             composer,
             panel: None,
@@ -260,7 +274,7 @@ impl App {
             dirty: true,
             quit: false,
             run_demo: false,
-            focused: true,
+            focus: None,
             screen,
             options,
         }
@@ -268,9 +282,17 @@ impl App {
 
     /// Opens the backend beside the interface, and restores the draft.
     fn start(&mut self) {
-        let opening =
-            std::mem::replace(&mut self.options.opening, Box::pin(std::future::pending()));
-        self.spawn(async move { TaskResult::Opened(opening.await) });
+        match self.options.recording.take() {
+            Some(events) => {
+                self.is_recording = true;
+                self.feed = Some(EventPump::start(EventSource::Recorded(events)));
+            }
+            None => {
+                let pending = Box::pin(std::future::pending());
+                let opening = std::mem::replace(&mut self.options.opening, pending);
+                self.spawn(async move { TaskResult::Opened(opening.await) });
+            }
+        }
         if let Err(err) = self.composer.restore_draft() {
             self.warn(format!("the draft cannot be read: {err}"));
         }
@@ -340,8 +362,13 @@ impl App {
                 self.screen.resize();
                 self.conversation.set_columns(self.screen.columns());
             }
-            TerminalEvent::Focus(focused) => self.focused = focused,
-            TerminalEvent::Mouse(_) => {}
+            TerminalEvent::Focus(focus) => self.focus = Some(focus),
+            TerminalEvent::Mouse(event) => {
+                let selected = self.full.as_mut().and_then(|full| full.mouse(event));
+                if let Some(text) = selected {
+                    self.copy(&text);
+                }
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use windlass::core::host_name;
 use windlass::core::tool::Touch;
 use windlass_text::diff::{DiffOptions, unified};
 use windlass_text::sanitize::{marked_block, marked_line};
-use windlass_text::{StyledLine, TextStyle, Tone};
+use windlass_text::{StyledLine, TextStyle, Tone, wrap_columns};
 
 use crate::line_input::LineInput;
 
@@ -184,10 +184,39 @@ impl AskPanel {
         }
     }
 
-    /// The rows of the panel, and the position of the cursor if a text is typed.
+    /// The rows of the panel, and the position of the cursor if a text is typed. If they do not fit, fewer lines of the
+    /// command are shown, so that the question and the keys stay on the screen.
     #[must_use]
-    pub(crate) fn rows(&self, columns: usize) -> (Vec<StyledLine>, Option<(usize, usize)>) {
-        let limit = if self.unfolded { usize::MAX } else { MAX_LINES };
+    pub(crate) fn rows(
+        &self,
+        columns: usize,
+        max_rows: usize,
+        armed: bool,
+    ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
+        if self.unfolded {
+            return self.rows_with(columns, usize::MAX, armed);
+        }
+        let mut limit = MAX_LINES;
+        loop {
+            let (rows, cursor) = self.rows_with(columns, limit, armed);
+            let height: usize = rows
+                .iter()
+                .map(|row| wrap_columns(row, columns).len())
+                .sum();
+            if height <= max_rows || limit == 0 {
+                return (rows, cursor);
+            }
+            limit -= 1;
+        }
+    }
+
+    /// The rows with at most this many lines of the command, the arguments or the diff.
+    fn rows_with(
+        &self,
+        columns: usize,
+        limit: usize,
+        armed: bool,
+    ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
         let mut rows = match &self.ask.about {
             About::Approval(approval) => approval_rows(approval, limit),
             About::Landing(landing) => landing_rows(landing),
@@ -201,10 +230,14 @@ impl AskPanel {
         let mut field = |label: &str, input: &LineInput, rows: &mut Vec<StyledLine>| {
             let (text, column) = input.view(columns.saturating_sub(label.len() + 1));
             cursor = Some((rows.len(), label.chars().count() + column));
-            rows.push(StyledLine::of(label, Tone::Accent).with(text, Tone::Text));
+            let style = match armed {
+                true => TextStyle::from(Tone::Accent).bold(),
+                false => Tone::Muted.into(),
+            };
+            rows.push(StyledLine::of(label, style).with(text, Tone::Text));
         };
         match &self.stage {
-            PanelStage::Choose => rows.push(self.keys_row()),
+            PanelStage::Choose => rows.push(self.keys_row(armed)),
             PanelStage::Reason(input) => {
                 field("   reason for the agent > ", input, &mut rows);
                 rows.push(hint("enter refuses · esc goes back"));
@@ -221,11 +254,15 @@ impl AskPanel {
         (rows, cursor)
     }
 
-    fn keys_row(&self) -> StyledLine {
+    /// The keys that answer. They are muted until the panel takes them.
+    fn keys_row(&self, armed: bool) -> StyledLine {
         let mut line = StyledLine::of("   ", Tone::Text);
+        let (name, about) = match armed {
+            true => (TextStyle::from(Tone::Accent).bold(), Tone::Text),
+            false => (Tone::Muted.into(), Tone::Muted),
+        };
         let key = |line: StyledLine, key: &str, text: &str| {
-            line.with(key, TextStyle::from(Tone::Accent).bold())
-                .with(format!(" {text}   "), Tone::Text)
+            line.with(key, name).with(format!(" {text}   "), about)
         };
         match &self.ask.about {
             About::Landing(_) => {

@@ -3,6 +3,7 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use windlass::core::event::Event;
 use windlass::core::id::SessionId;
 use windlass_client::{Client, ClientError, RemoteEvents, StreamItem};
@@ -16,7 +17,7 @@ pub enum Backend {
     /// A service in this process.
     Local(Service),
     /// A server over HTTP.
-    Remote(Client),
+    Remote(Box<Client>),
 }
 
 /// The reason why an operation failed, with the next step of the user.
@@ -140,6 +141,8 @@ impl Backend {
 pub enum EventSource {
     Local(Box<EventReader>),
     Remote(RemoteEvents),
+    /// The events of a recorded session, at the pace of its player.
+    Recorded(mpsc::Receiver<Box<Event>>),
 }
 
 /// An item of the events of a session.
@@ -156,13 +159,9 @@ impl EventSource {
         match self {
             Self::Local(reader) => Ok(Some(match reader.next().await? {
                 FeedItem::Gap { .. } => SourceItem::Gap,
-                FeedItem::Event(line) => {
-                    let event = serde_json::from_str(&line.json).map_err(|err| {
-                        OperationError::new(format!("an event cannot be read: {err}"))
-                    })?;
-                    SourceItem::Event(Box::new(event))
-                }
+                FeedItem::Event(line) => SourceItem::Event(Box::new(line.event().clone())),
             })),
+            Self::Recorded(events) => Ok(events.recv().await.map(SourceItem::Event)),
             Self::Remote(events) => Ok(match events.next().await.transpose()? {
                 None => None,
                 Some(StreamItem::Gap { .. }) => Some(SourceItem::Gap),

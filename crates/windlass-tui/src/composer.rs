@@ -123,6 +123,7 @@ impl std::fmt::Debug for Composer {
 }
 
 impl Composer {
+    /// A composer without a text. [`Self::restore_draft`] brings the last draft back.
     #[must_use]
     pub fn new(options: ComposerOptions) -> Self {
         let completion = Completion::new(options.commands, options.arguments, options.files);
@@ -146,6 +147,7 @@ impl Composer {
         self.buffer.folds.expanded(self.buffer.text())
     }
 
+    /// Whether there is no text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
@@ -206,10 +208,12 @@ impl Composer {
         self.notice = Some(notice.into());
     }
 
+    /// Replaces the text that is shown while there is none.
     pub fn set_placeholder(&mut self, placeholder: impl Into<String>) {
         self.placeholder = placeholder.into();
     }
 
+    /// Switches the keys of vi on or off. The text stays.
     pub fn set_vi_mode(&mut self, is_on: bool) {
         if is_on != self.vi.is_some() {
             self.buffer.close_group();
@@ -217,11 +221,13 @@ impl Composer {
         }
     }
 
+    /// Replaces the commands that the completion of `/` offers.
     pub fn set_commands(&mut self, commands: Vec<SlashCommand>) {
         self.completion.commands = commands;
         self.completion.close(false);
     }
 
+    /// The earlier prompts, for example to add one.
     pub fn history_mut(&mut self) -> &mut PromptHistory {
         &mut self.history
     }

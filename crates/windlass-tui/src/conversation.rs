@@ -372,7 +372,7 @@ impl Conversation {
                 self.context_tokens = call.total_input().saturating_add(call.output);
                 self.model = Some(model.clone());
                 if let Some(run) = &mut self.run {
-                    run.spent = total.clone();
+                    run.spent = *total;
                 }
             }
             EventKind::Noted { text } => self.notes.clone_from(text),
@@ -384,7 +384,7 @@ impl Conversation {
                 }
             }
             EventKind::RunFinished(summary) => {
-                self.limits = summary.limits.clone().or(self.limits.take());
+                self.limits = summary.limits.or(self.limits.take());
                 self.run = None;
                 self.asks.clear();
                 self.calls.clear();

@@ -2,14 +2,16 @@
 
 use std::io::{self, Stdout};
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
-use windlass_text::{ColorTheme, StyledLine, TextStyle, ThemeColor, Tone, wrap_columns};
+use windlass_text::{
+    ColorTheme, StyledLine, TextStyle, ThemeColor, Tone, width::prefix, wrap_columns,
+};
 
 use crate::app::FullView;
 use crate::conversation::BlockKind;
@@ -17,6 +19,8 @@ use crate::screen::Screen;
 
 /// The columns from which the side pane is shown.
 const WIDE: u16 = 100;
+/// Rows that one step of the wheel scrolls.
+const WHEEL_ROWS: isize = 3;
 /// The columns of the side pane.
 const SIDE: u16 = 38;
 
@@ -47,12 +51,43 @@ pub(crate) struct FullScreen {
     height: usize,
     /// All rows at the last draw, to keep the position when rows are added.
     rows: usize,
+    /// The main pane at the last draw, and the number and texts of its rows.
+    main: Rect,
+    first: usize,
+    texts: Vec<String>,
+    selection: Option<TextSelection>,
+    /// The mouse scrolls and selects here instead of in the terminal.
+    pub(crate) mouse: bool,
+}
+
+/// A selection in the main pane, from one row and column to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TextSelection {
+    from: (usize, usize),
+    to: (usize, usize),
+}
+
+impl TextSelection {
+    /// The columns of a row that are selected.
+    fn columns(&self, row: usize) -> Option<(usize, usize)> {
+        let (start, end) = match self.from <= self.to {
+            true => (self.from, self.to),
+            false => (self.to, self.from),
+        };
+        if row < start.0 || row > end.0 {
+            return None;
+        }
+        let from = if row == start.0 { start.1 } else { 0 };
+        let to = if row == end.0 { end.1 + 1 } else { usize::MAX };
+        Some((from, to))
+    }
 }
 
 impl FullScreen {
     /// Switches to the alternate screen.
     pub(crate) fn open(screen: &mut Screen) -> io::Result<Self> {
-        screen.enter_full_screen(false)?;
+        let mouse = true;
+        screen.enter_full_screen(mouse)?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(Self {
             terminal,
@@ -61,6 +96,11 @@ impl FullScreen {
             scrolled: 0,
             height: 1,
             rows: 0,
+            main: Rect::default(),
+            first: 0,
+            texts: Vec::new(),
+            selection: None,
+            mouse,
         })
     }
 
@@ -84,6 +124,47 @@ impl FullScreen {
         true
     }
 
+    /// Applies an event of the mouse. Returns the selected text when the selection ends.
+    pub(crate) fn mouse(&mut self, event: MouseEvent) -> Option<String> {
+        let column = usize::from(event.column.saturating_sub(self.main.x));
+        let row = self.first + usize::from(event.row.saturating_sub(self.main.y));
+        match event.kind {
+            MouseEventKind::ScrollUp => self.scroll(WHEEL_ROWS),
+            MouseEventKind::ScrollDown => self.scroll(-WHEEL_ROWS),
+            MouseEventKind::Down(MouseButton::Left) => {
+                let inside = self.main.contains((event.column, event.row).into());
+                self.selection = inside.then_some(TextSelection {
+                    from: (row, column),
+                    to: (row, column),
+                });
+            }
+            MouseEventKind::Drag(MouseButton::Left) => {
+                if let Some(selection) = &mut self.selection {
+                    selection.to = (row, column);
+                }
+            }
+            MouseEventKind::Up(MouseButton::Left) => {
+                let selection = self.selection?;
+                if selection.from == selection.to {
+                    self.selection = None;
+                    return None;
+                }
+                return Some(self.selected(selection));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The selected text of the rows that are shown.
+    fn selected(&self, selection: TextSelection) -> String {
+        let rows = self.texts.iter().enumerate().filter_map(|(at, text)| {
+            let (from, to) = selection.columns(self.first + at)?;
+            Some(part_of(text, from, to).1.trim_end().to_owned())
+        });
+        rows.collect::<Vec<_>>().join("\n")
+    }
+
     fn scroll(&mut self, by: isize) {
         let most = self.rows.saturating_sub(self.height);
         self.scrolled = self.scrolled.saturating_add_signed(by).min(most);
@@ -98,6 +179,11 @@ impl FullScreen {
             scrolled,
             height,
             rows,
+            main: main_area,
+            first,
+            texts,
+            selection,
+            mouse: _,
         } = self;
         terminal.draw(|frame| {
             let area = frame.area();
@@ -134,7 +220,11 @@ impl FullScreen {
             *scrolled = (*scrolled).min(rows.saturating_sub(*height));
             let end = lines.len() - *scrolled;
             let start = end.saturating_sub(*height);
-            draw_lines(frame, main, &lines[start..end], theme);
+            *main_area = main;
+            *first = start;
+            *texts = lines[start..end].iter().map(StyledLine::plain).collect();
+            let shown = with_selection(&lines[start..end], start, *selection);
+            draw_lines(frame, main, &shown, theme);
             if *scrolled > 0 {
                 let text = format!(" {} rows below · PgDn ", *scrolled);
                 let at = Rect {
@@ -177,6 +267,36 @@ impl FullScreen {
         })?;
         Ok(())
     }
+}
+
+/// A text before, in and after a range of columns.
+fn part_of(text: &str, from: usize, to: usize) -> (&str, &str, &str) {
+    let (before, _) = prefix(text, from);
+    let (inside, _) = prefix(&text[before.len()..], to.saturating_sub(from));
+    (before, inside, &text[before.len() + inside.len()..])
+}
+
+/// Rows with the selected part in reverse.
+fn with_selection(
+    rows: &[StyledLine],
+    first: usize,
+    selection: Option<TextSelection>,
+) -> Vec<StyledLine> {
+    let mark = |(at, row): (usize, &StyledLine)| {
+        let Some((from, to)) = selection.and_then(|one| one.columns(first + at)) else {
+            return row.clone();
+        };
+        let text = row.plain();
+        let (before, inside, after) = part_of(&text, from, to);
+        let reversed = TextStyle {
+            reversed: true,
+            ..Tone::Text.into()
+        };
+        StyledLine::of(before, Tone::Text)
+            .with(inside, reversed)
+            .with(after, Tone::Text)
+    };
+    rows.iter().enumerate().map(mark).collect()
 }
 
 fn tabs(current: Pane, theme: &ColorTheme) -> Line<'static> {
@@ -293,6 +413,8 @@ fn style(text: TextStyle, theme: &ColorTheme) -> Style {
         (text.italic, Modifier::ITALIC),
         (text.underline, Modifier::UNDERLINED),
         (text.strikethrough, Modifier::CROSSED_OUT),
+        (text.reversed, Modifier::REVERSED),
+        (text.dim, Modifier::DIM),
     ];
     for (on, modifier) in modifiers {
         if on {

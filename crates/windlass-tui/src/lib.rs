@@ -16,7 +16,7 @@ mod shell;
 mod status_line;
 pub mod terminal;
 
-pub use app::{SessionChoice, TuiEnd, TuiOptions, run};
+pub use app::{AttachFiles, SessionChoice, TuiEnd, TuiOptions, run};
 pub use backend::{Backend, EventSource, OperationError, SourceItem};
 pub use screen::DisplayMode;
 pub use status_line::StatusFacts;

@@ -7,7 +7,7 @@ use windlass_text::{ColorTheme, LineEncoder, StyledLine, Tone};
 
 use crate::conversation::{BlockKind, EventBlock};
 use crate::terminal::capabilities::TerminalCapabilities;
-use crate::terminal::notify::{TaskProgress, TerminalNotification, TerminalWriter};
+use crate::terminal::notify::{TaskProgress, TerminalWriter};
 use crate::terminal::session::{RawTerminal, TerminalModes, TerminalRestorer};
 use crate::terminal::{InlineOptions, InlineScreen, LiveArea, ScreenSize};
 
@@ -24,6 +24,7 @@ pub enum DisplayMode {
 }
 
 impl DisplayMode {
+    /// The name of the mode, as in the settings.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -179,6 +180,14 @@ impl Screen {
         Ok(())
     }
 
+    /// Lets the terminal report the mouse in the full screen, or select text itself.
+    pub(crate) fn set_mouse(&mut self, reported: bool) {
+        self.write(match reported {
+            true => b"\x1b[?1002h\x1b[?1006h",
+            false => b"\x1b[?1006l\x1b[?1002l",
+        });
+    }
+
     /// Restores the terminal for another program. [`Self::resume`] ends it.
     pub(crate) fn leave(&mut self) -> io::Result<()> {
         self.inline.clear()?;
@@ -205,13 +214,9 @@ impl Screen {
         self.terminal.leave()
     }
 
-    /// Rings the bell and shows a notification of the terminal.
-    pub(crate) fn notify(&mut self, text: &str) {
-        let bytes = self.writer.notification(&TerminalNotification {
-            title: "windlass".to_owned(),
-            body: text.to_owned(),
-        });
-        self.write(&bytes);
+    /// Writes the bell or a notification of the terminal.
+    pub(crate) fn alert(&mut self, sequence: &str) {
+        self.write(sequence.as_bytes());
     }
 
     /// Sets the title of the window.

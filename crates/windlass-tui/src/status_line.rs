@@ -1,6 +1,6 @@
 //! The status line: what the session does, what it has cost, and what the user can do next.
 
-use windlass::transcript::{first_line, thousands};
+use windlass::transcript::thousands;
 use windlass_text::{StyledLine, Tone, align, sanitize, truncate};
 
 use crate::conversation::{Activity, Conversation, money};
@@ -36,6 +36,8 @@ pub(crate) fn status_line(
     now_ms: i64,
     columns: usize,
 ) -> StyledLine {
+    let right = spending(conversation, facts);
+    let right_width = right.width();
     let left = match &conversation.run {
         Some(run) if !run.paused => {
             let (what, tone) = match &run.activity {
@@ -52,22 +54,23 @@ pub(crate) fn status_line(
                 false => "waiting for you".to_owned(),
             };
             let since = now_ms.saturating_sub(run.since_ms).max(0) / 1_000;
-            let mut line = StyledLine::of(format!(" {RUNNING} "), Tone::Accent)
-                .with(first_line(&sanitize::one_line(&what), 60), tone);
-            if since > 0 {
-                line = line.with(format!("  {}", duration(since)), Tone::Muted);
-            }
-            line.with(
-                format!(" · step {} · esc stops", run.spent.steps.max(1)),
-                Tone::Muted,
-            )
+            let mut rest = match since {
+                0 => String::new(),
+                since => format!("  {}", duration(since)),
+            };
+            rest.push_str(&format!(" · step {} · esc stops", run.spent.steps.max(1)));
+            // The time and the key are more important than the end of a long command.
+            let used = rest.chars().count() + right_width + 4;
+            let free = columns.saturating_sub(used).clamp(12, 60);
+            let what = StyledLine::of(sanitize::one_line(&what), tone);
+            let mut line = StyledLine::of(format!(" {RUNNING} "), Tone::Accent);
+            line.extend(&truncate(&what, free));
+            line.with(rest, Tone::Muted)
         }
         Some(_) => StyledLine::of(" ‖ paused", Tone::Warn)
             .with(" · enter resumes · a new prompt replaces it", Tone::Muted),
         None => idle_facts(conversation, facts),
     };
-    let right = spending(conversation, facts);
-    let right_width = right.width();
     if columns <= right_width + 12 {
         return truncate(&left, columns);
     }

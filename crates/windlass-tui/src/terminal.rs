@@ -10,10 +10,10 @@ mod frame;
 mod reflow;
 mod row;
 
-pub use capabilities::{Multiplexer, NotificationSequence, TerminalCapabilities};
+pub use capabilities::{Multiplexer, TerminalCapabilities};
 pub use inline::{EncodeLine, InlineOptions, InlineScreen, LiveArea};
 pub use input::{PastedText, TerminalEvent, TerminalEvents};
-pub use notify::{TaskProgress, TerminalNotification, TerminalWriter};
+pub use notify::{TaskProgress, TerminalWriter};
 pub use session::{RawTerminal, TerminalModes, TerminalRestorer};
 
 /// The size of a terminal in character cells. Zero counts as one.
@@ -24,6 +24,7 @@ pub struct ScreenSize {
 }
 
 impl ScreenSize {
+    /// A size of at least one column and one row.
     #[must_use]
     pub fn new(columns: usize, rows: usize) -> Self {
         Self {
@@ -39,8 +40,9 @@ pub enum RowReflow {
     /// kitty, GNOME Terminal, iTerm2, Windows Terminal, tmux and most others.
     #[default]
     AllRows,
-    /// Terminals made with xterm.js, such as the one in VS Code, cut the line of the cursor and wrap the others.
-    AllButCursorRow,
+    /// Terminals made with xterm.js, such as the one in VS Code: they wrap all rows, and move the cursor down by each row
+    /// that this adds, also by those below it.
+    AllRowsMoveCursor,
     /// xterm and the Linux console cut rows that are too long.
     NoRow,
 }

@@ -9,7 +9,7 @@ use support::{EmulatedScreen, line};
 use windlass_tui::terminal::LiveArea;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum ScreenStep {
     Commit(Vec<String>),
     /// Sizes that follow each other without a draw, and then a draw.
     Resize(Vec<(usize, usize)>),
@@ -25,12 +25,12 @@ fn text(max: usize) -> impl Strategy<Value = String> {
     ]
 }
 
-fn step(sizes: impl Strategy<Value = (usize, usize)>) -> impl Strategy<Value = Step> {
+fn step(sizes: impl Strategy<Value = (usize, usize)>) -> impl Strategy<Value = ScreenStep> {
     prop_oneof![
-        3 => prop::collection::vec(text(400), 1..20).prop_map(Step::Commit),
-        3 => prop::collection::vec(sizes, 1..4).prop_map(Step::Resize),
+        3 => prop::collection::vec(text(400), 1..20).prop_map(ScreenStep::Commit),
+        3 => prop::collection::vec(sizes, 1..4).prop_map(ScreenStep::Resize),
         2 => ("[a-z]{0,30}", prop::collection::vec(text(80), 0..4), 0..3_usize)
-            .prop_map(|(prompt, above, below)| Step::Draw(prompt, above, below)),
+            .prop_map(|(prompt, above, below)| ScreenStep::Draw(prompt, above, below)),
     ]
 }
 
@@ -45,19 +45,19 @@ fn live(emulated: &EmulatedScreen, prompt: &str, above: &[String], below: usize)
     live
 }
 
-fn run(start: (usize, usize), steps: Vec<Step>) -> EmulatedScreen {
+fn run(start: (usize, usize), steps: Vec<ScreenStep>) -> EmulatedScreen {
     let mut emulated = EmulatedScreen::new(start.0, start.1);
     let (mut prompt, mut above, mut below) = (String::new(), Vec::new(), 1);
     for (number, step) in steps.into_iter().enumerate() {
         let context = format!("step {number} {step:?}");
         match step {
-            Step::Commit(lines) => {
+            ScreenStep::Commit(lines) => {
                 for text in lines {
                     emulated.commit(&text);
                 }
                 continue;
             }
-            Step::Resize(sizes) => {
+            ScreenStep::Resize(sizes) => {
                 // The emulator keeps the blanks that it adds before wide symbols, so that their rows become longer with
                 // each resize.
                 let wide = above.iter().any(|row: &String| !row.is_ascii());
@@ -66,7 +66,7 @@ fn run(start: (usize, usize), steps: Vec<Step>) -> EmulatedScreen {
                     emulated.resize(columns, rows);
                 }
             }
-            Step::Draw(new_prompt, new_above, new_below) => {
+            ScreenStep::Draw(new_prompt, new_above, new_below) => {
                 (prompt, above, below) = (new_prompt, new_above, new_below);
             }
         }
@@ -99,7 +99,7 @@ proptest! {
         start in (60..200_usize, 30..60_usize),
         steps in prop::collection::vec(step((60..200_usize, 30..60_usize)), 1..12),
     ) {
-        let fill = Step::Commit((0..60).map(|number| format!("line {number}")).collect());
+        let fill = ScreenStep::Commit((0..60).map(|number| format!("line {number}")).collect());
         let steps = steps.into_iter().flat_map(|step| [fill.clone(), step]);
         let emulated = run(start, steps.collect());
         prop_assert!(!emulated.out_of_reach);

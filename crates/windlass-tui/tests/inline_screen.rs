@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::num::NonZero;
+
 use support::{EmulatedScreen, line};
 use windlass_tui::terminal::{InlineScreen, LiveArea, RowReflow, ScreenSize};
 
@@ -243,14 +245,15 @@ fn control_characters_do_not_reach_the_terminal() {
 /// A terminal that cuts rows instead of wrapping them again, such as xterm.
 #[test]
 fn a_terminal_that_cuts_rows_keeps_the_finished_lines() {
-    let mut terminal = vt100::Parser::new(24, 120, 0);
+    let cells = |count: u16| NonZero::new(count).unwrap();
+    let mut terminal = vt100::Parser::new(cells(24), cells(120), 0);
     let size = ScreenSize::new(120, 24);
     let mut screen = InlineScreen::new(Vec::new(), size, support::options(RowReflow::NoRow));
     screen
         .commit((0..10).map(|number| line(format!("line {number}"))))
         .unwrap();
     for columns in (20..=120).rev().step_by(3).chain((20..=120).step_by(7)) {
-        terminal.screen_mut().set_size(24, columns);
+        terminal.screen_mut().set_size(cells(24), cells(columns));
         screen.resize(ScreenSize::new(columns.into(), 24));
         screen.settle();
         screen

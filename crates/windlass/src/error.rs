@@ -36,6 +36,10 @@ pub enum ErrorKind {
     Provider,
     /// The requested isolation is not available.
     Isolation,
+    /// The content of a file cannot be used.
+    Content,
+    /// The current state does not allow the operation, such as a run in progress or a conflict with later edits.
+    Conflict,
     /// A user or a signal interrupted the operation.
     Interrupted,
     Failed,

@@ -209,6 +209,7 @@ pub enum SignIn {
     Eq,
     Serialize,
     Deserialize,
+    schemars::JsonSchema,
     strum::Display,
     EnumString,
     VariantNames,

@@ -38,7 +38,7 @@ use windlass_core::event::EventKind;
 use windlass_core::id::{RunId, SessionId};
 use windlass_core::runtime::RunMode;
 use windlass_core::terms::Isolation;
-use windlass_core::workspace::{Changes, Files, Opening, Workspaces};
+use windlass_core::workspace::{Changes, Files, Opening, WorkspaceErrorKind, Workspaces};
 use windlass_engine::{OpenSession, Session};
 use windlass_host::config::Places;
 use windlass_host::exec::child_env;
@@ -99,7 +99,10 @@ pub async fn changes_of(
         isolation: Isolation::Isolated,
         kept: Some(&card.name),
     };
-    let transaction = all.open(opening).await.map_err(|err| failed(err.message))?;
+    let transaction = all.open(opening).await.map_err(|err| match err.kind {
+        WorkspaceErrorKind::Busy => Error::new(ErrorKind::Conflict, err.message),
+        _ => failed(err.message),
+    })?;
     let changes = transaction
         .changes()
         .await

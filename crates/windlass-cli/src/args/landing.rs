@@ -110,6 +110,16 @@ pub(crate) struct ReplayArgs {
     /// Replay only this run
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
+    /// Play the session in the terminal interface at its own pace, or SPEED times as fast [default: print it at once]
+    #[arg(long, value_name = "SPEED", num_args = 0..=1, default_missing_value = "1", conflicts_with = "run", value_parser = speed)]
+    pub(crate) play: Option<f64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(speed) if (0.01..=1_000.0).contains(&speed) => Ok(speed),
+        _ => Err("use a number from 0.01 to 1000".to_owned()),
+    }
 }

@@ -128,6 +128,7 @@ fn show_undo_redo_replay(project: &Path, session: &str) -> Result<(), CommandErr
     };
     replay::run(&ReplayArgs {
         session: session.to_owned(),
+        play: None,
         run: None,
         output,
     })?;

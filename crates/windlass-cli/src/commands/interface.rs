@@ -4,16 +4,20 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use serde_json::{Map, Value, json};
 use windlass::core::id::SessionId;
+use windlass::core::store::SessionStore as _;
 use windlass::core::terms::Isolation;
 use windlass::core::workspace::Files as _;
 use windlass::flags::RunFlags;
-use windlass::machine::Root;
+use windlass::machine::{Root, SessionLog};
+use windlass::notifications::TerminalAlert;
 use windlass::settings::Settings;
 use windlass::{Notice, Notices, model};
 use windlass_client::{Client, PromptRequest};
 use windlass_service::{Service, ServiceOptions, ServiceRole};
+use windlass_text::ColorTheme;
 use windlass_tui::{
     Backend, DisplayMode, OperationError, SessionChoice, StatusFacts, TuiEnd, TuiOptions,
 };
@@ -26,6 +30,10 @@ use crate::exit;
 use crate::out::say;
 use crate::process;
 
+/// Recorded events that wait until they are shown.
+const RECORDED: usize = 64;
+/// The longest pause of a recording in milliseconds.
+const MAX_PAUSE_MS: f64 = 2_000.0;
 /// Notices that wait until they are shown.
 const NOTICES: usize = 64;
 
@@ -73,6 +81,9 @@ pub(crate) fn run(request: InterfaceRequest) -> Result<ExitCode, CommandError> {
     if let Some(isolation) = request.isolation {
         run_options.insert("in_place".into(), (!isolation.is_isolated()).into());
     }
+    if !request.flags.contract.validate.is_empty() {
+        run_options.insert("validate".into(), json!(request.flags.contract.validate));
+    }
     let in_place = request
         .isolation
         .is_none_or(|isolation| !isolation.is_isolated());
@@ -115,10 +126,48 @@ pub(crate) fn attach(
     let options = TuiOptions {
         facts,
         session: SessionChoice::Existing(session),
-        opening: Box::pin(async move { Ok(Backend::Remote(client)) }),
+        opening: Box::pin(async move { Ok(Backend::Remote(Box::new(client))) }),
         ..options(settings, root, shown)?
     };
     show(options)
+}
+
+/// Plays a recorded session. Pauses are as long as they were, divided by the speed, and two seconds at the most.
+pub(crate) fn play(session: &SessionId, speed: f64) -> Result<ExitCode, CommandError> {
+    let places = process::places()?;
+    let root = Arc::new(process::open_workspace(None)?);
+    let settings = process::load_settings(Some(root.root()))?;
+    let (_, shown) = notices();
+    let (to, recording) = tokio::sync::mpsc::channel(RECORDED);
+    let store = SessionLog::new(places.sessions_dir());
+    let id = session.clone();
+    let player = async move {
+        let mut events = store.read(&id, 1);
+        let mut before: Option<i64> = None;
+        while let Some(Ok(event)) = events.next().await {
+            let at = event.at.as_millis();
+            let pause = before.map_or(0, |before| at.saturating_sub(before).max(0));
+            before = Some(at);
+            let pause = (pause as f64 / speed).min(MAX_PAUSE_MS);
+            tokio::time::sleep(std::time::Duration::from_millis(pause as u64)).await;
+            if to.send(Box::new(event)).await.is_err() {
+                return;
+            }
+        }
+    };
+    let options = TuiOptions {
+        facts: facts(&settings, &RunFlags::default(), true),
+        recording: Some(recording),
+        ..options(&settings, root, shown)?
+    };
+    block_on(async {
+        let player = tokio::spawn(player);
+        let shown = windlass_tui::run(options).await;
+        player.abort();
+        shown?;
+        Ok(())
+    })?;
+    Ok(exit::after_output(0))
 }
 
 fn show(options: TuiOptions) -> Result<ExitCode, CommandError> {
@@ -182,18 +231,48 @@ fn options(
         session: SessionChoice::New,
         run_options: Map::new(),
         facts: StatusFacts::default(),
-        display: DisplayMode::Inline,
-        theme: windlass_text::ColorTheme::terminal(),
-        vi_mode: false,
-        reduced_motion: false,
+        display: settings
+            .layers
+            .text("interface.screen")
+            .and_then(DisplayMode::named)
+            .unwrap_or_default(),
+        theme: theme(settings)?,
+        vi_mode: settings
+            .layers
+            .boolean("interface.vi_mode")
+            .unwrap_or(false),
+        reduced_motion: settings
+            .layers
+            .boolean("interface.reduced_motion")
+            .unwrap_or(false),
         environment: environment.collect(),
         opening: Box::pin(std::future::pending()),
         attach: Box::new(attach),
         notices,
+        alert: TerminalAlert::of(settings),
+        recording: None,
         on_open: Box::new(crate::command_error::restore_after_panic),
         greeting: Vec::new(),
         first_prompt: None,
         offer_setup: false,
+    })
+}
+
+/// The colours that the settings choose.
+fn theme(settings: &Settings) -> Result<ColorTheme, CommandError> {
+    const COLORS: &str = "interface.colors.";
+    let base = settings
+        .layers
+        .text("interface.theme")
+        .unwrap_or("terminal");
+    let own = settings
+        .layers
+        .iter()
+        .filter_map(|(name, _)| Some((name.strip_prefix(COLORS)?, settings.layers.text(name)?)));
+    let rows: Vec<_> = std::iter::once(("base", base)).chain(own).collect();
+    ColorTheme::from_table(rows).map_err(|err| {
+        CommandError::usage(err.to_string())
+            .hint("correct `interface.colors` in the settings; `windlass config --origin` shows where it is set")
     })
 }
 

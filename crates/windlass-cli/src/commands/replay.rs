@@ -20,6 +20,13 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode, CommandError> {
     let places = process::places()?;
     let store = SessionLog::new(places.sessions_dir());
     let id = find_session(&args.session)?;
+    if let Some(speed) = args.play {
+        if !super::interface::is_available(&args.output) {
+            return Err(CommandError::usage("`--play` needs a terminal")
+                .hint("omit it to print the session"));
+        }
+        return super::interface::play(&id, speed);
+    }
     block_on(async {
         let mut view = RunView::new(&args.output, &id, false, None);
         let mut events = store.read(&id, 1);

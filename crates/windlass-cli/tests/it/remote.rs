@@ -13,14 +13,14 @@ use crate::terminal::PtySession;
 const MODEL: [&str; 3] = ["--in-place", "-m", "openai-chat/some-model"];
 
 /// `windlass serve` with a model server.
-struct TestServer {
-    fixture: CliFixture,
+pub(crate) struct TestServer {
+    pub(crate) fixture: CliFixture,
     child: Child,
     url: String,
 }
 
 impl TestServer {
-    fn start(model_url: &str, config: &str) -> Self {
+    pub(crate) fn start(model_url: &str, config: &str) -> Self {
         let fixture = CliFixture::new();
         let dir = fixture.home().join(".config/windlass");
         std::fs::create_dir_all(&dir).unwrap();
@@ -55,7 +55,7 @@ impl TestServer {
         [&["run", "--server", &self.url], &MODEL, more].concat()
     }
 
-    fn run(&self, more: &[&str]) -> CliOutput {
+    pub(crate) fn run(&self, more: &[&str]) -> CliOutput {
         self.fixture.run(&self.args(more))
     }
 }
@@ -67,7 +67,7 @@ impl Drop for TestServer {
     }
 }
 
-fn says(text: &str) -> String {
+pub(crate) fn says(text: &str) -> String {
     events(&[
         &format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#),
         r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,

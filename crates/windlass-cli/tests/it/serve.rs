@@ -182,6 +182,70 @@ fn a_stream_that_is_cut_at_any_byte_loses_and_repeats_nothing() {
     });
 }
 
+#[test]
+fn content_that_is_no_session_is_refused_without_the_path_of_the_server() {
+    let fixture = CliFixture::new();
+    let server = TestServer::start(&fixture);
+    for content in ["", "hello", "{\"hello\":1}", "{\"v\":99,\"seq\":1}\n"] {
+        let reply = server.post("/v1/sessions/import", &json!({ "content": content }));
+        assert_eq!(reply.status, 422, "{reply:?}");
+        let problem = reply.json();
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with("`content`: "), "{detail}");
+        assert!(!reply.body.contains("upload") && !reply.body.contains("--from"));
+    }
+    assert!(fixture.sessions().is_empty());
+}
+
+#[test]
+fn a_wrong_method_is_answered_with_the_methods_of_the_route() {
+    let fixture = CliFixture::new();
+    let server = TestServer::start(&fixture);
+    let check = |method: &str, path: &str, expect: &str| {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
+            server.address, server.token
+        );
+        let head = server.raw_head(request.as_bytes());
+        assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+        let allow = head.lines().find_map(|line| line.strip_prefix("allow: "));
+        assert_eq!(allow, Some(expect), "{method} {path}");
+    };
+    check("OPTIONS", "/v1/sessions/import", "POST");
+    check("GET", "/v1/sessions/import", "POST");
+    check("PUT", "/v1/sessions/s1", "GET, DELETE");
+    check("DELETE", "/v1/sessions", "POST, GET");
+    check("POST", "/v1/settings/keys", "GET");
+    // Routes that are not operations.
+    check("PUT", "/healthz", "GET,HEAD");
+    check("GET", "/chat", "POST");
+}
+
+#[test]
+fn a_session_whose_run_waits_refuses_what_needs_its_end() {
+    let fixture = CliFixture::new();
+    let _model = start_model(&fixture, vec![write_file("a.txt")]);
+    let server = TestServer::start(&fixture);
+    let session = server
+        .create(&json!({ "prompt": "go", "options": { "in_place": true, "approval": "ask" } }));
+    wait_for_events(&fixture, &session, "asked", 1);
+    let reply = wait_for("a conflict", || {
+        let reply = server.post(&format!("/v1/sessions/{session}/clear"), &json!({}));
+        (reply.status == 409).then_some(reply)
+    });
+    assert!(reply.body.contains("conflict"), "{reply:?}");
+}
+
+#[test]
+fn images_without_a_prompt_start_a_run() {
+    let fixture = CliFixture::new();
+    let _model = start_model(&fixture, Vec::new());
+    let server = TestServer::start(&fixture);
+    let image = json!({ "media_type": "image/png", "data": "aGVsbG8=" });
+    let session = server.create(&json!({ "images": [image], "options": { "in_place": true } }));
+    wait_for_events(&fixture, &session, "run_started", 1);
+}
+
 /// More steps than a run takes before the signal arrives.
 const STEPS: usize = 40;
 
@@ -477,7 +541,7 @@ fn bad_input_is_answered_with_a_problem_and_starts_nothing() {
     post(
         "/v1/sessions",
         r#"{"prompt":"x","workspace":"/"}"#,
-        &[400, 403],
+        &[403, 422],
     );
     post(
         "/v1/sessions",
@@ -500,8 +564,59 @@ fn bad_input_is_answered_with_a_problem_and_starts_nothing() {
         r#"{"prompt":"x"}"#,
         &[400, 404],
     );
-    get("/v1/sessions?cursor=!", &[400]);
-    get("/v1/sessions?cursor=Zm9v", &[400]);
+    post("/v1/sessions", r#"{"prompt":" "}"#, &[400]);
+    post(
+        "/v1/sessions",
+        r#"{"images":[{"media_type":"image/png","data":"?"}]}"#,
+        &[400],
+    );
+    post(&at("/findings"), r#"{"comments":[]}"#, &[400]);
+    post(
+        &at("/findings"),
+        r#"{"comments":[{"path":"a","line":0,"text":"x"}]}"#,
+        &[400],
+    );
+    // An array with the values of the fields is not an object.
+    post("/v1/sessions", r#"{"options":[null]}"#, &[400]);
+    post(
+        &at("/runs"),
+        r#"{"prompt":"x","images":[["image/png","aGVsbG8="]]}"#,
+        &[400],
+    );
+    post(
+        "/v1/tokens",
+        r#"{"name":"t","scopes":["read"],"ceiling":[null]}"#,
+        &[400],
+    );
+    post(
+        "/v1/tokens",
+        r#"{"name":"t","scopes":["read"],"ceiling":{"sandbox":"read_only"}}"#,
+        &[400],
+    );
+    post(
+        &at("/runs"),
+        r#"{"prompt":"x","options":{"sandbox":"readonly"}}"#,
+        &[400],
+    );
+    post(&at("/fork"), r#"{"at":99999}"#, &[404]);
+    check("PUT", &at("/queue"), &[], r#"{"order":[7]}"#, &[409]);
+    post(
+        "/v1/tokens",
+        r#"{"name":"t","scopes":["read"],"workspaces":["work"]}"#,
+        &[400],
+    );
+    post(
+        "/v1/tokens",
+        r#"{"name":"t","scopes":["read"],"ceiling":{"max_budget_usd":-1}}"#,
+        &[400],
+    );
+    post(
+        "/v1/policy/explain",
+        r#"{"tool":"bash","arguments":7}"#,
+        &[400],
+    );
+    get("/v1/sessions?cursor=!", &[422]);
+    get("/v1/sessions?cursor=Zm9v", &[422]);
     get("/v1/sessions?limit=-1", &[400]);
     get("/v1/sessions?unknown=1", &[400]);
     get("/v1/sessions/%00", &[400, 404]);

@@ -112,14 +112,24 @@ impl TestServer {
         assert!(status.success(), "{status}");
     }
 
-    /// Sends raw bytes and reads the reply until the connection ends.
-    pub(crate) fn raw(&self, bytes: &[u8]) -> std::io::Result<Response> {
+    fn reply_text(&self, bytes: &[u8]) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(bytes)?;
         let mut text = Vec::new();
         stream.read_to_end(&mut text)?;
-        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Sends raw bytes and returns the head of the reply: the status line and the headers.
+    pub(crate) fn raw_head(&self, bytes: &[u8]) -> String {
+        let text = self.reply_text(bytes).unwrap();
+        text.split_once("\r\n\r\n").unwrap().0.to_owned()
+    }
+
+    /// Sends raw bytes and reads the reply until the connection ends.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> std::io::Result<Response> {
+        let text = self.reply_text(bytes)?;
         let (head, body) = text
             .split_once("\r\n\r\n")
             .ok_or(std::io::ErrorKind::UnexpectedEof)?;

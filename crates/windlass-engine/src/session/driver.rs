@@ -98,7 +98,7 @@ impl From<WorkspaceError> for StepError {
         let reason = match err.kind {
             WorkspaceErrorKind::Isolation => FailReason::Isolation,
             WorkspaceErrorKind::Conflict | WorkspaceErrorKind::Stale => FailReason::LandingConflict,
-            WorkspaceErrorKind::Other => FailReason::Runtime,
+            WorkspaceErrorKind::Busy | WorkspaceErrorKind::Other => FailReason::Runtime,
         };
         Self::Ends(Outcome::failed(reason, err.message))
     }

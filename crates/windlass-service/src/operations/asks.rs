@@ -89,6 +89,18 @@ enum AnswerWord {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [
+    { "properties": {
+        "answer": { "enum": ["once", "always"] }, "note": { "type": "null" }, "text": { "type": "null" }
+    } },
+    { "properties": { "answer": { "const": "no" }, "text": { "type": "null" } } },
+    {
+        "properties": {
+            "answer": { "const": "text" }, "note": { "type": "null" }, "text": { "type": "string" }
+        },
+        "required": ["text"]
+    },
+]))]
 struct AnswerParams {
     session: SessionId,
     ask: AskId,

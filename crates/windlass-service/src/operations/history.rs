@@ -99,6 +99,7 @@ struct EventsParams {
     run: Option<RunId>,
     /// The number of events, up to 1000; the default is 200.
     #[serde(default)]
+    #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
 }
 
@@ -118,7 +119,7 @@ async fn events(call: Call, params: EventsParams) -> Result<Json<EventPage>, Pro
     let host = call.service.host(&call.caller, &params.session).await?;
     let limit = page_limit(params.limit, PAGE, MAX_PAGE)?;
     let after = match (params.after, params.before) {
-        (Some(_), Some(_)) => return Err(Problem::invalid("use either `after` or `before`")),
+        (Some(_), Some(_)) => return Err(Problem::unprocessable("use either `after` or `before`")),
         (after, None) => after.unwrap_or(0),
         (None, Some(before)) => before.saturating_sub(1).saturating_sub(limit as u64),
     };

@@ -109,7 +109,14 @@ fn find(call: &Call, name: &str) -> Result<KeptRunMeta, Problem> {
 async fn kept_diff(call: &Call, meta: &KeptRunMeta) -> Result<DiffReport, Problem> {
     let settings = call.service.settings(Some(&meta.root))?;
     let root = Arc::new(open_root(&meta.root)?);
-    Ok(kept::diff(&settings, &root, Some(&meta.name)).await?)
+    match kept::diff(&settings, &root, Some(&meta.name)).await {
+        Ok(report) => Ok(report),
+        Err(err) => {
+            // A run may have landed it meanwhile, or another client may have discarded it.
+            find(call, &meta.name)?;
+            Err(err.into())
+        }
+    }
 }
 
 async fn diff(call: Call, params: KeptParams) -> Result<Json<DiffReport>, Problem> {

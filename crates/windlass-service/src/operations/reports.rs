@@ -29,6 +29,7 @@ use super::sessions::{SessionAtParams, page_limit};
 use super::{Bytes, Call, Json, Method, NoParams, Operation, refuse_if_interrupted};
 use crate::access::Scope;
 use crate::problem::{Problem, ProblemCode};
+use crate::schema::ABSOLUTE_PATH;
 
 /// The default and maximum number of matches of a search.
 const MATCHES: usize = 50;
@@ -149,12 +150,14 @@ pub(super) fn operations() -> Vec<Operation> {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SearchParams {
+    #[schemars(length(min = 1))]
     text: String,
     /// Distinguishes upper and lower case.
     #[serde(default)]
     case: bool,
     /// The number of matches, up to 1000; the default is 50.
     #[serde(default)]
+    #[schemars(range(min = 1, max = MAX_MATCHES))]
     limit: Option<usize>,
 }
 
@@ -253,6 +256,7 @@ struct ImportParams {
     content: String,
     /// The absolute path of the workspace; the default is the one that the file names.
     #[serde(default)]
+    #[schemars(regex(pattern = ABSOLUTE_PATH))]
     workspace: Option<PathBuf>,
 }
 
@@ -269,8 +273,18 @@ async fn import(call: Call, params: ImportParams) -> Result<Json<ImportRow>, Pro
         file: file.path(),
         kind: None,
         workspace: root.as_ref().map(Files::root),
+        name: Some("`content`"),
     };
-    let imported = import_session(&call.service.0.store, &settings, request).await?;
+    let imported = import_session(&call.service.0.store, &settings, request)
+        .await
+        .map_err(|err| {
+            let problem = Problem::from(err);
+            match problem.is(ProblemCode::Unprocessable) {
+                true => problem
+                    .hint("send an export of windlass, or a session file of Claude Code or Codex"),
+                false => problem,
+            }
+        })?;
     // Without a workspace in the request, the file chose one, which the caller may not be allowed to use.
     if let Err(problem) = call
         .service
@@ -297,6 +311,7 @@ struct StatsParams {
     #[serde(default)]
     session: Option<SessionId>,
     #[serde(default)]
+    #[schemars(regex(pattern = ABSOLUTE_PATH))]
     workspace: Option<PathBuf>,
     /// Groups the statistics in rows.
     #[serde(default)]
@@ -316,7 +331,11 @@ pub(crate) struct StatsReport {
 async fn stats(call: Call, params: StatsParams) -> Result<Json<StatsReport>, Problem> {
     let service = &call.service;
     let scope = match (params.session, params.workspace) {
-        (Some(_), Some(_)) => return Err(Problem::invalid("use either `session` or `workspace`")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::unprocessable(
+                "use either `session` or `workspace`",
+            ));
+        }
         (Some(session), None) => {
             service.host(&call.caller, &session).await?;
             StatsScope::Session(session)
@@ -346,6 +365,7 @@ async fn stats(call: Call, params: StatsParams) -> Result<Json<StatsReport>, Pro
 struct WorkspaceParams {
     /// The absolute path of a directory in the workspace.
     #[serde(default)]
+    #[schemars(regex(pattern = ABSOLUTE_PATH))]
     workspace: Option<PathBuf>,
 }
 
@@ -371,6 +391,7 @@ async fn keys(_: Call, _: NoParams) -> Result<Json<Vec<KeyRow>>, Problem> {
 #[serde(deny_unknown_fields)]
 struct ModelsParams {
     #[serde(default)]
+    #[schemars(regex(pattern = ABSOLUTE_PATH))]
     workspace: Option<PathBuf>,
     /// Asks all vendors that are set up for their models, and not only local servers.
     #[serde(default)]
@@ -451,10 +472,12 @@ async fn apply_choice(call: Call, params: SetupParams) -> Result<Json<SetupChang
 #[serde(deny_unknown_fields)]
 struct ExplainParams {
     #[serde(default)]
+    #[schemars(regex(pattern = ABSOLUTE_PATH))]
     workspace: Option<PathBuf>,
     /// The name of the tool, for example `bash`.
     tool: String,
     /// The arguments of the call as an object, or as a text the command, the path or the pattern.
+    #[schemars(extend("type" = ["object", "string"]))]
     arguments: Value,
     #[serde(default)]
     in_place: bool,
@@ -470,7 +493,10 @@ async fn explain(call: Call, params: ExplainParams) -> Result<Json<PolicyExplana
     };
     let arguments = match params.arguments {
         Value::String(text) => text,
-        object => object.to_string(),
+        object @ Value::Object(_) => object.to_string(),
+        _ => {
+            return Err(Problem::invalid("`arguments` must be an object or a text"));
+        }
     };
     let eval = PolicyEval::new(root, settings)?;
     Ok(Json(eval.explain(&params.tool, &arguments, &options)?))

@@ -1,5 +1,7 @@
 //! Operations on runs: prompts, findings, the queue, cancel, pause and resume.
 
+use std::num::NonZeroU32;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::flags::SavedFlags;
@@ -17,12 +19,13 @@ use crate::drive::{CONTINUE_PROMPT, SessionWork};
 use crate::host::SessionHost;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::RunRequest;
+use crate::schema::{BASE64, NOT_BLANK, object, objects, require_text_or_images};
 use crate::spending::micros;
 
 /// Maximum length of a prompt in bytes.
 const MAX_PROMPT: usize = 4 << 20;
 /// Maximum number of images of a prompt.
-const MAX_IMAGES: usize = 20;
+pub(super) const MAX_IMAGES: usize = 20;
 /// Maximum number of comments of one request.
 const MAX_COMMENTS: usize = 500;
 
@@ -99,8 +102,10 @@ pub(super) fn operations() -> Vec<Operation> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImagePart {
     /// The MIME type, such as `image/png`.
+    #[schemars(regex(pattern = "^image/"))]
     pub media_type: String,
     /// The bytes in base64.
+    #[schemars(regex(pattern = BASE64))]
     pub data: String,
 }
 
@@ -146,12 +151,14 @@ pub(crate) struct PromptQueued {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = require_text_or_images)]
 struct PromptParams {
     session: SessionId,
     prompt: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
+    #[schemars(length(max = MAX_IMAGES))]
     images: Vec<ImagePart>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     options: RunRequest,
 }
 
@@ -163,24 +170,28 @@ async fn create(call: Call, params: PromptParams) -> Result<Json<PromptQueued>, 
         options,
         ..
     } = params;
-    queue_prompt(&call, &host, prompt, images, options, false)
+    let message = message(prompt, images)?;
+    queue_prompt(&call, &host, message, options, false)
         .await
         .map(Json)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = require_text_or_images)]
 struct SteerParams {
     session: SessionId,
     prompt: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
+    #[schemars(length(max = MAX_IMAGES))]
     images: Vec<ImagePart>,
 }
 
 async fn steer(call: Call, params: SteerParams) -> Result<Json<PromptQueued>, Problem> {
     let host = call.service.host(&call.caller, &params.session).await?;
     let options = RunRequest::default();
-    queue_prompt(&call, &host, params.prompt, params.images, options, true)
+    let message = message(params.prompt, params.images)?;
+    queue_prompt(&call, &host, message, options, true)
         .await
         .map(Json)
 }
@@ -189,14 +200,12 @@ async fn steer(call: Call, params: SteerParams) -> Result<Json<PromptQueued>, Pr
 pub(super) async fn queue_prompt(
     call: &Call,
     host: &std::sync::Arc<SessionHost>,
-    prompt: String,
-    images: Vec<ImagePart>,
+    message: Message,
     mut options: RunRequest,
     steer: bool,
 ) -> Result<PromptQueued, Problem> {
     let service = &call.service;
     service.accept_work()?;
-    let message = message(prompt, images)?;
     let settings = service.settings(Some(&host.workspace))?;
     call.caller.apply_ceiling(&mut options, &settings)?;
     let budget = service
@@ -253,7 +262,8 @@ fn check_flags(flags: &RunFlags, settings: &windlass::settings::Settings) -> Res
     Ok(())
 }
 
-fn message(prompt: String, images: Vec<ImagePart>) -> Result<Message, Problem> {
+/// The message of a prompt with images.
+pub(super) fn message(prompt: String, images: Vec<ImagePart>) -> Result<Message, Problem> {
     if prompt.trim().is_empty() && images.is_empty() {
         return Err(Problem::invalid("the prompt is empty"));
     }
@@ -291,11 +301,13 @@ fn message(prompt: String, images: Vec<ImagePart>) -> Result<Message, Problem> {
 #[serde(deny_unknown_fields)]
 struct FindingsParams {
     session: SessionId,
+    #[serde(deserialize_with = "objects")]
+    #[schemars(length(min = 1, max = MAX_COMMENTS))]
     comments: Vec<Comment>,
     /// A text before the comments.
     #[serde(default)]
     note: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     options: RunRequest,
 }
 
@@ -306,7 +318,7 @@ struct Comment {
     path: String,
     /// The first line, counted from 1; absent for a comment on the file.
     #[serde(default)]
-    line: Option<u32>,
+    line: Option<NonZeroU32>,
     text: String,
 }
 
@@ -325,7 +337,8 @@ async fn findings(call: Call, params: FindingsParams) -> Result<Json<PromptQueue
         options.kept = overview.kept;
     }
     let running = overview.open.is_some() && overview.asks.is_empty();
-    queue_prompt(&call, &host, prompt, Vec::new(), options, running)
+    let message = message(prompt, Vec::new())?;
+    queue_prompt(&call, &host, message, options, running)
         .await
         .map(Json)
 }
@@ -366,8 +379,9 @@ struct ResumeParams {
     session: SessionId,
     /// The prompt for a kept run; the default asks the agent to continue.
     #[serde(default)]
+    #[schemars(regex(pattern = NOT_BLANK))]
     prompt: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     options: RunRequest,
 }
 
@@ -435,7 +449,8 @@ async fn resume(call: Call, params: ResumeParams) -> Result<Json<RunResumed>, Pr
             .hint("send a prompt with `POST /v1/sessions/ID/runs`"));
         }
     };
-    let queued = queue_prompt(&call, &host, prompt, Vec::new(), options, false).await?;
+    let message = message(prompt, Vec::new())?;
+    let queued = queue_prompt(&call, &host, message, options, false).await?;
     Ok(resumed(None, Some(queued.queued)))
 }
 

@@ -20,11 +20,12 @@ use windlass::machine::SystemClock;
 use windlass::sessions::SessionRow;
 use windlass::{OpenRequest, SessionSelector, prepare, wire};
 
-use super::runs::{ImagePart, PromptQueued, QueuedItem, queue_prompt};
+use super::runs::{ImagePart, MAX_IMAGES, PromptQueued, QueuedItem, message, queue_prompt};
 use super::{Call, Done, Json, Method, Operation, Page, refuse_if_interrupted};
 use crate::access::Scope;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::RunRequest;
+use crate::schema::{ABSOLUTE_PATH, object, objects, require_text_or_images};
 
 /// Maximum length of a note in bytes.
 const MAX_NOTE: usize = 16 << 10;
@@ -136,18 +137,21 @@ pub(crate) struct OpenRunItem {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = require_text_or_images)]
 struct CreateParams {
     /// The absolute path of a directory in the workspace; the default is the first root of the server.
     #[serde(default)]
+    #[schemars(regex(pattern = ABSOLUTE_PATH))]
     workspace: Option<PathBuf>,
     /// The first prompt.
     #[serde(default)]
     prompt: Option<String>,
     /// Images of the first prompt.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
+    #[schemars(length(max = MAX_IMAGES))]
     images: Vec<ImagePart>,
     /// Options of the first run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     options: RunRequest,
 }
 
@@ -170,6 +174,10 @@ async fn create(call: Call, params: CreateParams) -> Result<Json<SessionCreated>
             None => return Err(Problem::invalid("name a workspace")),
         },
     };
+    let first = match (params.prompt, params.images) {
+        (None, images) if images.is_empty() => None,
+        (prompt, images) => Some(message(prompt.unwrap_or_default(), images)?),
+    };
     let root = call.service.open_workspace(&call.caller, &dir)?;
     let workspace = root.root().to_owned();
     let (id, exists) = new_session_id(&call).await?;
@@ -190,10 +198,8 @@ async fn create(call: Call, params: CreateParams) -> Result<Json<SessionCreated>
         drop(opened);
     }
     let host = call.service.add_host(&id, workspace.clone());
-    let queued = match params.prompt {
-        Some(prompt) => {
-            Some(queue_prompt(&call, &host, prompt, params.images, params.options, false).await?)
-        }
+    let queued = match first {
+        Some(message) => Some(queue_prompt(&call, &host, message, params.options, false).await?),
         None => None,
     };
     Ok(Json(SessionCreated {
@@ -262,6 +268,7 @@ struct ListParams {
     state: Option<String>,
     /// The number of sessions, up to 500; the default is 50.
     #[serde(default)]
+    #[schemars(range(min = 1, max = MAX_PAGE))]
     limit: Option<usize>,
     /// The cursor of the page before.
     #[serde(default)]
@@ -328,7 +335,7 @@ fn read_cursor(cursor: &str) -> Result<(i64, String), Problem> {
         Some((last.parse().ok()?, id.to_owned()))
     };
     read().ok_or_else(|| {
-        Problem::invalid("`cursor` is not a cursor of this list")
+        Problem::unprocessable("`cursor` is not a cursor of this list")
             .hint("begin without a cursor, and pass `next` of the page before")
     })
 }

@@ -10,7 +10,8 @@ use windlass::machine::SystemClock;
 use super::{Call, Done, Json, Method, NoParams, Operation, refuse_if_interrupted};
 use crate::access::{Ceiling, Scope};
 use crate::problem::Problem;
-use crate::tokens::Token;
+use crate::schema::{ABSOLUTE_PATH, TOKEN_NAME, object};
+use crate::tokens::{MAIN, Token};
 
 pub(super) fn operations() -> Vec<Operation> {
     vec![
@@ -81,14 +82,19 @@ async fn list(call: Call, _: NoParams) -> Result<Json<Vec<TokenItem>>, Problem> 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AddParams {
+    /// A name that no other token has.
+    #[schemars(regex(pattern = TOKEN_NAME), extend("not" = { "const": MAIN }))]
     name: String,
+    #[schemars(length(min = 1))]
     scopes: Vec<Scope>,
     /// The only workspaces that the token can see, as absolute paths.
     #[serde(default)]
+    #[schemars(inner(regex(pattern = ABSOLUTE_PATH)))]
     workspaces: Option<Vec<PathBuf>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     ceiling: Ceiling,
     #[serde(default)]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     budget_usd: Option<f64>,
 }
 
@@ -105,17 +111,29 @@ async fn add(call: Call, params: AddParams) -> Result<Json<TokenAdded>, Problem>
         &call,
         "list the tokens, and revoke the one of the first attempt",
     )?;
-    if params
-        .budget_usd
-        .is_some_and(|usd| !usd.is_finite() || usd <= 0.0)
-    {
-        return Err(Problem::invalid("`budget_usd` must be a number above zero"));
+    let amounts = [
+        ("budget_usd", params.budget_usd),
+        ("max_budget_usd", params.ceiling.max_budget_usd),
+    ];
+    for (name, amount) in amounts {
+        if amount.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) {
+            return Err(Problem::invalid(format!(
+                "`{name}` must be a number above zero"
+            )));
+        }
     }
     let mut workspaces = Vec::new();
     for dir in params.workspaces.iter().flatten() {
+        // A relative path depends on the directory of the server, which the caller does not know.
+        if !dir.is_absolute() {
+            return Err(Problem::invalid(format!(
+                "`{}` is not an absolute path",
+                dir.display()
+            )));
+        }
         let real = std::fs::canonicalize(dir);
         workspaces.push(real.map_err(|err| {
-            Problem::invalid(format!(
+            Problem::unprocessable(format!(
                 "the workspace {} cannot be used: {err}",
                 dir.display()
             ))

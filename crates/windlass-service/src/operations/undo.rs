@@ -33,6 +33,11 @@ pub(super) fn operations() -> Vec<Operation> {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("anyOf" = [
+    { "properties": { "call": { "type": "null" }, "to": { "type": "null" } } },
+    { "properties": { "run": { "type": "null" }, "to": { "type": "null" } } },
+    { "properties": { "run": { "type": "null" }, "call": { "type": "null" } } },
+]))]
 struct UndoParams {
     session: SessionId,
     /// Undo this run.

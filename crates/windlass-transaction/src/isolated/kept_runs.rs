@@ -149,8 +149,12 @@ impl KeptRuns {
     /// Opens and locks a kept run.
     pub fn open(&self, name: &str) -> Result<KeptRun, KeptRunError> {
         let dir = self.dir_of(name)?;
-        let meta = read_meta(&dir).ok_or_else(|| KeptRunError::Unknown(name.to_owned()))?;
+        let read = || read_meta(&dir).ok_or_else(|| KeptRunError::Unknown(name.to_owned()));
+        // The lock would create a file in a directory that is no kept run.
+        read()?;
         let lock = lock(&dir, name)?;
+        // The holder of the lock may have changed or deleted the kept run.
+        let meta = read()?;
         Ok(KeptRun {
             dir,
             meta,
@@ -396,6 +400,37 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_kept_run_is_opened_as_its_last_holder_left_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept_runs = KeptRuns::new(dir.path().join("transactions"));
+        for discards in [false, true] {
+            let mut run = kept_runs.create(Path::new("/w"), "s1", "r1").unwrap();
+            let name = run.meta.name.clone();
+            let begin = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                let opening = scope.spawn(|| {
+                    begin.wait();
+                    kept_runs.open(&name)
+                });
+                begin.wait();
+                run.meta.strategy = Some(Strategy::Overlay);
+                match discards {
+                    true => run.discard().unwrap(),
+                    false => {
+                        run.keep(1).unwrap();
+                        drop(run);
+                    }
+                }
+                match (opening.join().unwrap(), discards) {
+                    (Ok(opened), false) => assert!(opened.meta.was_made()),
+                    (Err(err), true) => assert!(!matches!(err, KeptRunError::Busy(_)), "{err}"),
+                    (opened, _) => panic!("{opened:?}"),
+                }
+            });
+        }
+    }
 
     #[test]
     fn a_kept_run_is_locked_listed_and_discarded() {

@@ -115,6 +115,12 @@ pub(super) const COMMANDS: &[CommandRow] = &[
         |app, _| app.choose_point(),
     ),
     row(
+        "timeline",
+        "",
+        "show the state after any event, and go back to it",
+        |app, _| app.show_timeline(),
+    ),
+    row(
         "fork",
         "[#EVENT]",
         "continue in a copy of the session",
@@ -238,7 +244,7 @@ impl App {
     }
 
     /// Whether there is a session; else the user learns that there is none.
-    fn needs_session(&mut self) -> bool {
+    pub(super) fn needs_session(&mut self) -> bool {
         if self.session.is_none() {
             self.warn("there is no session yet; send a prompt first, or choose one with /resume");
         }
@@ -377,8 +383,8 @@ impl App {
         let params = self.of_session(json!({}));
         let columns = self.screen.columns();
         self.spawn(async move {
-            let text = backend.call_text("sessions.diff", params).await;
-            TaskResult::Lines(text.map(|text| diff_lines(&text, columns)))
+            let report = backend.call::<Value>("sessions.diff", params).await;
+            TaskResult::Lines(report.map(|report| diff_lines(&reports::diff(&report), columns)))
         });
     }
 
@@ -638,11 +644,18 @@ impl App {
         let text = answer.join("\n");
         match text.trim() {
             "" => self.warn("there is no answer to copy"),
-            text if self.screen.copy(text) => {
-                self.notice = Some(reports::remark("copied the last answer"));
-            }
-            _ => self.warn("this terminal has no clipboard for programs; select the text instead"),
+            text => self.copy(text),
         }
+    }
+
+    /// Copies a text to the clipboard of the user's machine.
+    pub(super) fn copy(&mut self, text: &str) {
+        if self.screen.copy(text) {
+            let lines = windlass::transcript::counted(text.lines().count(), "line");
+            self.notice = Some(reports::remark(&format!("copied {lines}")));
+            return;
+        }
+        self.warn("the text is too long, or this terminal has no clipboard for programs; select it with the terminal instead");
     }
 
     /// Prints an event of the log.

@@ -1,12 +1,14 @@
 //! The events of the session. A task reads them and joins deltas that arrived together, so that the interface applies and
 //! draws a batch at once.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass::core::event::{Event, EventKind};
 
-use super::App;
+use super::{App, now_ms};
 use crate::backend::{EventSource, OperationError, SourceItem};
 
 /// Batches that wait for the interface.
@@ -135,10 +137,9 @@ impl App {
     }
 
     fn after_event(&mut self, event: &Event) {
+        self.alert(event);
         match &event.kind {
-            EventKind::Asked { .. } => self.notify("windlass needs an answer"),
-            EventKind::RunFinished(summary) => {
-                self.notify(&format!("the run ended: {}", summary.outcome.word()));
+            EventKind::RunFinished(_) => {
                 self.queues = false;
                 self.facts.branch = super::reports::branch(&self.options.workspace);
                 if let Some(files) = self.composer.files_mut() {
@@ -150,10 +151,23 @@ impl App {
         }
     }
 
-    /// Calls the user back, if the terminal does not have the focus.
-    fn notify(&mut self, text: &str) {
-        if !self.focused {
-            self.screen.notify(text);
+    /// Calls the user back, unless the window has the focus or the user typed something a moment ago.
+    fn alert(&mut self, event: &Event) {
+        let Some(alert) = &self.options.alert else {
+            return;
+        };
+        let idle = now_ms()
+            .saturating_sub(self.last_key_ms)
+            .max(0)
+            .unsigned_abs();
+        // A terminal that does not report the focus never says that it lost it.
+        let idle = match self.focus {
+            Some(true) => return,
+            Some(false) => Duration::MAX,
+            None => Duration::from_millis(idle),
+        };
+        if let Some(sequence) = alert.text(event, idle) {
+            self.screen.alert(&sequence);
         }
     }
 }

@@ -39,6 +39,14 @@ pub(crate) const APP_KEYS: &[AppKey] = &[
         help: "change the approval mode: plan, ask, edit, auto",
     },
     AppKey {
+        keys: "Alt-1 … Alt-4, PgUp, PgDn",
+        help: "full screen: choose the pane, scroll",
+    },
+    AppKey {
+        keys: "Alt-M",
+        help: "full screen: select with the terminal instead of here",
+    },
+    AppKey {
         keys: "Ctrl-T",
         help: "switch between inline and full screen",
     },
@@ -68,6 +76,13 @@ impl App {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('z') if control => return self.suspend(input).await,
+            KeyCode::Char('m') if key.modifiers.contains(KeyModifiers::ALT) => {
+                if let Some(full) = &mut self.full {
+                    full.mouse = !full.mouse;
+                    self.screen.set_mouse(full.mouse);
+                    return Ok(());
+                }
+            }
             KeyCode::Char('t') if control => return self.toggle_full_screen(),
             KeyCode::Char('l') if control => return self.print_again(),
             _ => {}
@@ -101,6 +116,10 @@ impl App {
     }
 
     fn escape(&mut self, key: KeyEvent) {
+        // In vi mode, Esc leaves the insert mode first.
+        if self.composer.key(key) == ComposerOutcome::Handled {
+            return;
+        }
         let twice = self.last_esc.is_some_and(|last| last.elapsed() < TWICE);
         self.last_esc = Some(Instant::now());
         let runs = self
@@ -110,15 +129,10 @@ impl App {
             .is_some_and(|run| !run.paused);
         if runs {
             self.interrupt();
-            return;
-        }
-        if twice && self.composer.is_empty() {
+        } else if twice && self.composer.is_empty() {
             self.last_esc = None;
             self.choose_point();
-            return;
         }
-        // In vi mode, Esc leaves the insert mode.
-        let _ = self.composer.key(key);
     }
 
     async fn composer_key(
@@ -166,12 +180,12 @@ impl App {
         match &mut self.panel {
             Some(Panel::Picker(picker)) => return picker.paste(pasted.text),
             Some(Panel::Key(field)) => return field.paste(&pasted.text),
-            Some(Panel::Ask(panel)) => {
-                if panel.is_armed(now_ms()) && panel.paste(&pasted.text) {
+            Some(Panel::Ask(panel)) if panel.is_armed(now_ms()) => {
+                if panel.paste(&pasted.text) {
                     return;
                 }
             }
-            None => {}
+            Some(Panel::Ask(_)) | None => {}
         }
         let _ = self.composer.paste(pasted.text);
     }
@@ -232,6 +246,9 @@ impl App {
 
     /// Shows the panes of the full screen.
     pub(super) fn show_full_screen(&mut self) {
+        if self.full.is_some() {
+            return;
+        }
         match crate::full_screen::FullScreen::open(&mut self.screen) {
             Ok(full) => self.full = Some(full),
             Err(err) => self.warn(format!("the full screen cannot be shown: {err}")),

@@ -18,6 +18,8 @@ const OPEN_ROWS: std::ops::RangeInclusive<usize> = 2..=12;
 const COMPOSER_ROWS: usize = 10;
 /// Queued prompts that are shown.
 const QUEUE_ROWS: usize = 3;
+/// Rows of a notice below the composer.
+const NOTICE_ROWS: usize = 4;
 /// Rows of a completion list.
 const POPUP_ROWS: usize = 8;
 
@@ -139,7 +141,15 @@ impl App {
         let queue = queue_rows(&self.conversation, columns);
         let checks = &self.conversation.checks;
         let judging = runs && !checks.rows.is_empty();
-        let below = 2 + usize::from(self.notice.is_some()) + usize::from(mode.is_some());
+        // A notice is too important to be cut: it says what the user can do.
+        let notice: Vec<StyledLine> = match &self.notice {
+            Some(notice) => wrap_columns(notice, columns)
+                .into_iter()
+                .take(NOTICE_ROWS)
+                .collect(),
+            None => Vec::new(),
+        };
+        let below = 2 + notice.len() + usize::from(mode.is_some());
         let fixed = input.rows.len() + queue.len() + below + 1 + usize::from(judging);
         let free = height.saturating_sub(fixed + 1);
         let limit = (height / 3)
@@ -156,9 +166,7 @@ impl App {
         let cursor = input.cursor.map(|(row, column)| (rows.len() + row, column));
         rows.extend(input.rows);
         rows.extend(mode.map(|row| truncate(&row, columns)));
-        if let Some(notice) = &self.notice {
-            rows.push(truncate(notice, columns));
-        }
+        rows.extend(notice);
         rows.push(status_line(
             &self.conversation,
             &self.facts,

@@ -27,6 +27,12 @@ pub(super) enum PickedItem {
         files: bool,
         fork: bool,
     },
+    /// An event of the timeline.
+    Event(u64),
+    ShowEvent(u64),
+    FilesAt(u64),
+    ContextAt(u64),
+    DecisionsAt(u64),
     /// A queued prompt, which is taken back into the composer.
     Queued(u64),
     Setup(SetupStep),
@@ -59,7 +65,7 @@ impl Panel {
         max_rows: usize,
     ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
         match self {
-            Self::Ask(panel) => panel.rows(columns),
+            Self::Ask(panel) => panel.rows(columns, max_rows, panel.is_armed(super::now_ms())),
             Self::Picker(picker) => (picker.view(columns, max_rows.clamp(4, 16)), None),
             Self::Key(panel) => panel.rows(columns),
         }
@@ -70,6 +76,10 @@ impl App {
     /// Shows the first open ask, unless the user is choosing something. Hides the panel of an ask that was answered
     /// elsewhere.
     pub(super) fn show_asks(&mut self) {
+        // Nobody can answer a question of the past.
+        if self.is_recording {
+            return;
+        }
         let asks = &self.conversation.asks;
         match &mut self.panel {
             Some(Panel::Picker(_) | Panel::Key(_)) => {}
@@ -125,7 +135,13 @@ impl App {
                 self.panel = Some(Panel::Ask(ask));
                 match outcome {
                     AskOutcome::Handled => true,
-                    AskOutcome::Ignored => false,
+                    AskOutcome::Ignored => {
+                        // The user types something else, which may go on with a key that would answer.
+                        if let Some(Panel::Ask(ask)) = &mut self.panel {
+                            ask.delay(now_ms);
+                        }
+                        false
+                    }
                     AskOutcome::Answer(answer) => {
                         self.panel = None;
                         self.answer(&open, &answer);
@@ -169,6 +185,11 @@ impl App {
             PickedItem::Session(session) => self.follow(session),
             PickedItem::Point(to) => self.choose_rewind(to),
             PickedItem::Rewind { to, files, fork } => self.rewind(to, files, fork),
+            PickedItem::Event(seq) => self.choose_at(seq),
+            PickedItem::ShowEvent(seq) => self.command("event", &seq.to_string()),
+            PickedItem::FilesAt(seq) => self.show_files_at(seq),
+            PickedItem::ContextAt(seq) => self.show_context_at(seq),
+            PickedItem::DecisionsAt(seq) => self.show_decisions_at(seq),
             PickedItem::Queued(seq) => self.take_back(seq),
             PickedItem::Setup(step) => self.take_setup_step(step),
         }

@@ -72,6 +72,11 @@ impl App {
     }
 
     fn send(&mut self, submission: Submission) {
+        if self.is_recording {
+            self.composer.set_text(&submission.text);
+            self.warn("this is a recording; `windlass resume` continues its session");
+            return;
+        }
         if self.backend.is_none() || self.creating {
             self.early.push(submission);
             return;
@@ -154,8 +159,24 @@ impl App {
         let params = self.of_session(params);
         // The answered ask disappears at once; the log confirms it.
         self.conversation.asks.retain(|open| open.id != ask.id);
-        self.operate("asks.answer", params, "");
         self.show_asks();
+        let Some(backend) = self.backend.clone() else {
+            return;
+        };
+        let ask = ask.clone();
+        let session = self.of_session(json!({}));
+        self.spawn(async move {
+            let Err(error) = backend.call::<Value>("asks.answer", params).await else {
+                return TaskResult::Answered(Ok(()));
+            };
+            // The answer may be wrong, such as a pattern that is no rule: then the ask is still open.
+            let detail = backend.call::<Value>("sessions.get", session).await;
+            let asks = detail.map_or(Value::Null, |detail| detail["asks"].clone());
+            let is_open = asks
+                .as_array()
+                .is_some_and(|asks| asks.iter().any(|open| open["id"] == ask.id.as_str()));
+            TaskResult::Answered(Err((error, is_open.then(|| Box::new(ask)))))
+        });
     }
 
     /// Ends the run in progress. The prompts in the queue are kept in the history of the composer.

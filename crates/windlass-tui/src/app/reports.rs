@@ -92,7 +92,7 @@ pub(super) fn heading(text: &str) -> StyledLine {
 }
 
 /// A name, padded to a width, and a text.
-fn row(name: &str, width: usize, text: &str) -> StyledLine {
+pub(super) fn row(name: &str, width: usize, text: &str) -> StyledLine {
     let name = sanitize::one_line(name);
     StyledLine::of(format!("   {name:<width$}  "), Tone::Muted)
         .with(sanitize::one_line(text), Tone::Text)
@@ -137,11 +137,17 @@ pub(super) fn help() -> Vec<StyledLine> {
     lines.push(StyledLine::default());
     lines.push(heading("Keys"));
     for key in APP_KEYS {
-        lines.push(row(key.keys, 24, key.help));
+        lines.push(row(key.keys, 30, key.help));
     }
-    for binding in key_bindings() {
-        lines.push(row(binding.keys, 24, binding.help));
-    }
+    // The interface uses some keys before the composer can.
+    let is_taken = |keys: &str| {
+        keys.starts_with("ctrl-")
+            && APP_KEYS
+                .iter()
+                .any(|key| key.keys.eq_ignore_ascii_case(keys))
+    };
+    let bindings = key_bindings().iter().filter(|one| !is_taken(one.keys));
+    lines.extend(bindings.map(|one| row(one.keys, 30, one.help)));
     lines
 }
 
@@ -165,24 +171,20 @@ pub(super) fn context(report: &Value) -> Vec<StyledLine> {
 /// The report of what the session cost.
 pub(super) fn cost(report: &Value) -> Vec<StyledLine> {
     let total = &report["total"];
-    let number = |name: &str| total[name].as_u64().unwrap_or(0);
-    let mut lines = vec![heading(&format!("Cost: {}", money(number("cost_micros"))))];
+    let spent = &total["spent"];
+    let micros = spent["cost_micros"].as_u64().unwrap_or(0);
+    let mut lines = vec![heading(&format!("Cost: {}", money(micros)))];
+    let runs = report["runs"].as_array().map_or(0, Vec::len);
     let facts = [
-        ("runs", "runs"),
-        ("steps", "model calls"),
-        ("calls", "tool calls"),
-        ("input", "input tokens"),
-        ("cache_read", "of them from a cache"),
-        ("output", "output tokens"),
+        ("runs", &Value::from(runs)),
+        ("model calls", &spent["steps"]),
+        ("tool calls", &total["calls"]["count"]),
+        ("input tokens", &spent["usage"]["input"]),
+        ("input tokens from a cache", &spent["usage"]["cache_read"]),
+        ("output tokens", &spent["usage"]["output"]),
     ];
-    for (name, label) in facts {
-        let value = match total[name]
-            .as_u64()
-            .or_else(|| total["usage"][name].as_u64())
-        {
-            Some(value) => thousands(value),
-            None => continue,
-        };
+    for (label, value) in facts {
+        let value = value.as_u64().map_or_else(String::new, thousands);
         lines.push(row(label, 28, &value));
     }
     for (model, stats) in report["models"].as_object().into_iter().flatten() {
@@ -202,22 +204,30 @@ pub(super) fn doctor(report: &Value) -> Vec<StyledLine> {
         .flatten()
         .take(MAX_ROWS)
     {
-        let (mark, tone) = match finding["level"].as_str() {
-            Some("ok") => ("✓", Tone::Ok),
-            Some("failed" | "error") => ("✗", Tone::Bad),
+        let (mark, tone) = match (finding["ok"].as_bool(), finding["needed"].as_bool()) {
+            (Some(true), _) => ("✓", Tone::Ok),
+            (_, Some(true)) => ("✗", Tone::Bad),
             _ => ("⚠", Tone::Warn),
         };
-        let shown = sanitize::one_line(&text(finding, "text")).into_owned();
+        let name = sanitize::one_line(&text(finding, "what")).into_owned();
+        let detail = sanitize::one_line(&text(finding, "detail")).into_owned();
         lines.push(
             StyledLine::of(format!("   {mark} "), tone)
-                .with(shown, Tone::Text)
-                .with_indent(5),
+                .with(format!("{name:<24}  "), Tone::Text)
+                .with(detail, Tone::Muted)
+                .with_indent(31),
         );
     }
     if let Some(todo) = report["todo"].as_str() {
         lines.push(remark(todo));
     }
     lines
+}
+
+/// The diff of all files of a report of changes.
+pub(super) fn diff(report: &Value) -> String {
+    let files = report["files"].as_array().into_iter().flatten();
+    files.filter_map(|file| file["diff"].as_str()).collect()
 }
 
 /// The rules of the permission gate.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass::core::ask::Ask;
 use windlass::core::event::Event;
 use windlass::core::id::SessionId;
 use windlass_text::StyledLine;
@@ -25,8 +26,8 @@ pub(super) struct NewSession {
 
 /// A page of events.
 #[derive(Debug, Deserialize)]
-struct EventPage {
-    events: Vec<Event>,
+pub(super) struct EventPage {
+    pub(super) events: Vec<Event>,
     last_seq: u64,
 }
 
@@ -51,6 +52,8 @@ pub(super) enum TaskResult {
         text: String,
     },
     Followed(Box<Result<Followed, OperationError>>),
+    /// The answer to an ask; with an error, the ask if it is still open.
+    Answered(Result<(), (OperationError, Option<Box<Ask>>)>),
     Done {
         done: Result<(), OperationError>,
         message: &'static str,
@@ -141,6 +144,16 @@ impl App {
                 Ok(followed) => self.followed(followed),
                 Err(error) => self.say(reports::error(&error)),
             },
+            TaskResult::Answered(Ok(())) => {}
+            TaskResult::Answered(Err((error, ask))) => {
+                self.say(reports::error(&error));
+                if let Some(ask) = ask
+                    && !self.conversation.asks.iter().any(|open| open.id == ask.id)
+                {
+                    self.conversation.asks.insert(0, *ask);
+                    self.show_asks();
+                }
+            }
             TaskResult::Done {
                 done: Ok(()),
                 message,

@@ -157,11 +157,13 @@ impl FileIndex {
         self.entries.len() >= MAX_INDEXED
     }
 
+    /// The number of files that were found so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Whether no file was found so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -100,11 +100,13 @@ impl PromptHistory {
         }
     }
 
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Whether there are no earlier prompts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

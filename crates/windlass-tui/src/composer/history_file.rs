@@ -22,6 +22,7 @@ pub struct FileHistoryStore {
 }
 
 impl FileHistoryStore {
+    /// A store in this file, which is created with the first entry.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path }

@@ -53,6 +53,7 @@ pub struct ListPicker<T> {
 }
 
 impl<T: Clone> ListPicker<T> {
+    /// A list without a filter. Items after the 10,000th are left out.
     #[must_use]
     pub fn new(title: impl Into<String>, mut items: Vec<PickerItem<T>>) -> Self {
         items.truncate(MAX_ITEMS);
@@ -79,6 +80,7 @@ impl<T: Clone> ListPicker<T> {
         self.selected = found.unwrap_or(self.selected);
     }
 
+    /// The text that the user typed to filter the list.
     #[must_use]
     pub fn filter(&self) -> &str {
         &self.filter

@@ -40,6 +40,7 @@ impl TextBuffer {
         self.cursor
     }
 
+    /// Whether there is no text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()

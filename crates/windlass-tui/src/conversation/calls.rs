@@ -94,7 +94,7 @@ impl OpenCalls {
 
     pub(super) fn command_ended(&mut self, id: &CallId, end: &ProcessEnd) {
         if let Some(call) = self.get_mut(id) {
-            call.end = Some(end.clone());
+            call.end = Some(*end);
         }
     }
 

@@ -34,6 +34,7 @@ impl CheckState {
         }
     }
 
+    /// The colour of the mark.
     #[must_use]
     pub fn tone(self) -> Tone {
         match self {

@@ -10,6 +10,9 @@ use super::RowReflow;
 /// tmux tells its programs about a resize up to 250 milliseconds late, and a remote connection delays it, too.
 const LATE_RESIZE_PAUSE: Duration = Duration::from_millis(300);
 const RESIZE_PAUSE: Duration = Duration::from_millis(120);
+/// After several resizes at once, the place of the cursor in terminals made with xterm.js is unknown. They report each
+/// resize at once.
+const SHORT_RESIZE_PAUSE: Duration = Duration::from_millis(15);
 
 /// Terminals that show 24-bit colours and support the keyboard protocol of kitty; prefixes of `TERM`.
 const MODERN_TERMS: &[&str] = &[
@@ -28,17 +31,6 @@ pub enum Multiplexer {
     Screen,
 }
 
-/// The escape sequence for desktop notifications.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotificationSequence {
-    /// iTerm2, Windows Terminal, WezTerm, Ghostty and others.
-    Osc9,
-    /// urxvt and foot.
-    Osc777,
-    /// kitty.
-    Osc99,
-}
-
 /// The properties of a terminal that matter for what is written to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalCapabilities {
@@ -55,8 +47,6 @@ pub struct TerminalCapabilities {
     /// Whether the terminal reports keys such as Shift-Enter if it is asked to.
     pub keyboard_enhancement: bool,
     pub multiplexer: Option<Multiplexer>,
-    /// `None`: only the bell.
-    pub notifications: Option<NotificationSequence>,
     /// Whether the terminal shows the progress of a task, for example in the task bar.
     pub progress: bool,
     /// Whether the terminal can copy to the clipboard of the user's machine.
@@ -85,14 +75,14 @@ impl TerminalCapabilities {
             escape_sequences,
             synchronized: escape_sequences && !is_console,
             reflow: variables.reflow(),
-            resize_pause: match multiplexer.is_some() || is_remote {
-                true => LATE_RESIZE_PAUSE,
-                false => RESIZE_PAUSE,
+            resize_pause: match variables.reflow() {
+                _ if multiplexer.is_some() || is_remote => LATE_RESIZE_PAUSE,
+                RowReflow::AllRowsMoveCursor => SHORT_RESIZE_PAUSE,
+                RowReflow::AllRows | RowReflow::NoRow => RESIZE_PAUSE,
             },
             unicode: variables.unicode(),
             keyboard_enhancement: escape_sequences && variables.is_modern(),
             multiplexer,
-            notifications: variables.notifications().filter(|_| escape_sequences),
             progress: escape_sequences && variables.shows_progress(),
             clipboard: escape_sequences && !is_console,
             is_remote,
@@ -170,7 +160,7 @@ impl<'a> Variables<'a> {
         if self.multiplexer().is_some() {
             RowReflow::AllRows
         } else if matches!(self.program(), "vscode" | "Hyper") {
-            RowReflow::AllButCursorRow
+            RowReflow::AllRowsMoveCursor
         } else if self.has("XTERM_VERSION") || term == "linux" || term.starts_with("st-") {
             RowReflow::NoRow
         } else {
@@ -187,26 +177,6 @@ impl<'a> Variables<'a> {
                 locale.contains("utf-8") || locale.contains("utf8")
             }
             None => self.text("TERM") != "linux",
-        }
-    }
-
-    fn notifications(&self) -> Option<NotificationSequence> {
-        let term = self.text("TERM");
-        let program = self.program();
-        if self.has("KITTY_WINDOW_ID") || term == "xterm-kitty" {
-            Some(NotificationSequence::Osc99)
-        } else if term.starts_with("rxvt") || term.starts_with("foot") {
-            Some(NotificationSequence::Osc777)
-        } else if matches!(
-            program,
-            "iTerm.app" | "WezTerm" | "ghostty" | "WarpTerminal"
-        ) || self.text("LC_TERMINAL") == "iTerm2"
-            || self.has("WT_SESSION")
-            || self.has("ConEmuPID")
-        {
-            Some(NotificationSequence::Osc9)
-        } else {
-            None
         }
     }
 
@@ -274,7 +244,7 @@ mod tests {
         let environment = [("TERM".to_owned(), "xterm-kitty".to_owned())];
         let pipe = TerminalCapabilities::of(&environment, false);
         assert!(!pipe.escape_sequences && !pipe.synchronized && !pipe.clipboard);
-        assert_eq!((pipe.colors, pipe.notifications), (ColorDepth::None, None));
+        assert_eq!(pipe.colors, ColorDepth::None);
     }
 
     #[track_caller]
@@ -287,7 +257,7 @@ mod tests {
         reflow(&[("TERM", "xterm-256color")], RowReflow::AllRows);
         reflow(&[("XTERM_VERSION", "XTerm(390)")], RowReflow::NoRow);
         reflow(&[("TERM", "linux")], RowReflow::NoRow);
-        reflow(&[("TERM_PROGRAM", "vscode")], RowReflow::AllButCursorRow);
+        reflow(&[("TERM_PROGRAM", "vscode")], RowReflow::AllRowsMoveCursor);
         let inside = [("XTERM_VERSION", "XTerm(390)"), ("TMUX", "/tmp/tmux,1,0")];
         reflow(&inside, RowReflow::AllRows);
     }

@@ -28,7 +28,7 @@
 //!     rows: vec![StyledLine::of("> ", Tone::Text)],
 //!     cursor: Some((0, 2)),
 //! })?;
-//! assert!(String::from_utf8_lossy(screen.output()).contains("an answer\r\n> "));
+//! assert!(String::from_utf8_lossy(screen.output()).contains("an answer\r\n>"));
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
@@ -37,7 +37,7 @@ use std::io::{self, Write};
 use windlass_text::StyledLine;
 
 use super::frame::FrameBytes;
-use super::reflow::{Rewind, find_rows, wrapped_height};
+use super::reflow::{ResizeRules, Rewind, find_rows, wrapped_height};
 use super::row::{changed_part, fit_row, row_width, without_controls};
 use super::{RowReflow, ScreenSize};
 
@@ -116,6 +116,8 @@ pub struct InlineScreen<W: Write> {
     repaint: bool,
     /// Whether the size changed since the last draw.
     resized: bool,
+    /// Whether it changed once, and not to fewer rows.
+    is_simple_resize: bool,
     /// Whether more changes of the size may follow soon.
     settling: bool,
     /// The number of empty rows below the live area. It is an estimate, because the position of the first row is unknown:
@@ -139,11 +141,13 @@ impl<W: Write> InlineScreen<W> {
             queued_rows: 0,
             repaint: true,
             resized: false,
+            is_simple_resize: false,
             settling: false,
             leftover: 0,
         }
     }
 
+    /// The size that was set last.
     #[must_use]
     pub fn size(&self) -> ScreenSize {
         self.size
@@ -178,7 +182,7 @@ impl<W: Write> InlineScreen<W> {
     pub fn commit(&mut self, lines: impl IntoIterator<Item = StyledLine>) -> io::Result<()> {
         for line in lines {
             let line = without_controls(line);
-            let height = wrapped_height(&line, self.size.columns, None, RowReflow::AllRows);
+            let height = wrapped_height(&line, self.size.columns, None);
             self.queued_rows += height.rows;
             (self.options.encode)(&line, &mut self.queued);
             self.queued.push_str("\r\n");
@@ -238,6 +242,7 @@ impl<W: Write> InlineScreen<W> {
         if size != self.size {
             // Rows that a larger screen gets may be new and empty, or come from the scrollback.
             self.below = (self.below + size.rows).saturating_sub(self.size.rows);
+            self.is_simple_resize = !self.resized && size.rows >= self.size.rows;
             self.resized = true;
             self.settling = true;
         }
@@ -326,7 +331,11 @@ impl<W: Write> InlineScreen<W> {
     fn rewind(&self) -> Rewind {
         if self.resized {
             let cursor = (self.drawn.row, self.drawn.column);
-            return find_rows(&self.drawn.rows, cursor, self.size, self.options.reflow);
+            let rules = ResizeRules {
+                reflow: self.options.reflow,
+                is_simple: self.is_simple_resize,
+            };
+            return find_rows(&self.drawn.rows, cursor, self.size, rules);
         }
         Rewind {
             rows_up: self.drawn.row,

@@ -1,16 +1,15 @@
-//! Sequences beside the text: the bell, desktop notifications, the title of the window, the progress of a task, and the
-//! clipboard. All text in them is sanitized, so that it cannot end a sequence or begin another one.
+//! Sequences beside the text: the title of the window, the progress of a task, and the clipboard. The library makes those of
+//! notifications. All text in them is sanitized, so that it cannot end a sequence or begin another one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use windlass_text::sanitize::plain;
 
-use super::capabilities::{Multiplexer, NotificationSequence, TerminalCapabilities};
+use super::capabilities::{Multiplexer, TerminalCapabilities};
 
 /// The greatest text for the clipboard. Terminals ignore sequences of more than about 100,000 bytes.
 pub const MAX_CLIPBOARD_BYTES: usize = 74_000;
 const MAX_TITLE_CHARS: usize = 120;
-const MAX_BODY_CHARS: usize = 400;
 /// The longest sequence that screen passes on.
 const SCREEN_CHUNK_BYTES: usize = 512;
 
@@ -18,13 +17,6 @@ const ESC: &str = "\x1b";
 /// Ends an escape sequence.
 const ST: &str = "\x1b\\";
 const BELL: &str = "\x07";
-
-/// A message for the desktop of the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TerminalNotification {
-    pub title: String,
-    pub body: String,
-}
 
 /// The progress of a task as a terminal shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,44 +35,21 @@ pub enum TaskProgress {
 #[derive(Debug, Clone)]
 pub struct TerminalWriter {
     escape_sequences: bool,
-    notifications: Option<NotificationSequence>,
     multiplexer: Option<Multiplexer>,
     progress: bool,
     clipboard: bool,
 }
 
 impl TerminalWriter {
+    /// A writer for a terminal with these properties.
     #[must_use]
     pub fn new(capabilities: &TerminalCapabilities) -> Self {
         Self {
             escape_sequences: capabilities.escape_sequences,
-            notifications: capabilities.notifications,
             multiplexer: capabilities.multiplexer,
             progress: capabilities.progress,
             clipboard: capabilities.clipboard,
         }
-    }
-
-    /// The bell, and a desktop notification if the terminal supports one.
-    #[must_use]
-    pub fn notification(&self, notification: &TerminalNotification) -> Vec<u8> {
-        let title = one_line(&notification.title, MAX_TITLE_CHARS);
-        let body = one_line(&notification.body, MAX_BODY_CHARS);
-        let sequence = match self.notifications {
-            None => String::new(),
-            // A text that begins with a number and a semicolon would be a command, so the title comes first.
-            Some(NotificationSequence::Osc9) => format!("{ESC}]9;{title}: {body}{ST}"),
-            Some(NotificationSequence::Osc777) => {
-                // A semicolon in the title would begin the text.
-                let title = title.replace(';', ",");
-                format!("{ESC}]777;notify;{title};{body}{ST}")
-            }
-            Some(NotificationSequence::Osc99) => {
-                let id = "i=windlass";
-                format!("{ESC}]99;{id}:d=0;{title}{ST}{ESC}]99;{id}:d=1:p=body;{body}{ST}")
-            }
-        };
-        format!("{BELL}{}", self.passed_on(&sequence)).into_bytes()
     }
 
     /// Sets the title of the window or pane; an empty title removes it.
@@ -93,6 +62,7 @@ impl TerminalWriter {
         format!("{ESC}]2;{}{ST}", one_line(title, MAX_TITLE_CHARS)).into_bytes()
     }
 
+    /// Shows the progress of a task in the task bar or the tab of the terminal.
     #[must_use]
     pub fn progress(&self, progress: TaskProgress) -> Vec<u8> {
         if !self.progress {
@@ -168,46 +138,6 @@ mod tests {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let environment: Vec<_> = owned.collect();
         TerminalWriter::new(&TerminalCapabilities::of(&environment, true))
-    }
-
-    #[track_caller]
-    fn notifies(variables: &[(&str, &str)], expect: &str) {
-        let notification = TerminalNotification {
-            title: "windlass".to_owned(),
-            body: HOSTILE.to_owned(),
-        };
-        let bytes = writer(variables).notification(&notification);
-        assert_eq!(String::from_utf8(bytes).as_deref(), Ok(expect));
-    }
-
-    #[test]
-    fn each_terminal_gets_its_notification() {
-        let xterm = ("TERM", "xterm-256color");
-        notifies(&[xterm], "\x07");
-        notifies(
-            &[xterm, ("TERM_PROGRAM", "iTerm.app")],
-            "\x07\x1b]9;windlass: done; ]0;xnow !\x1b\\",
-        );
-        notifies(
-            &[("TERM", "foot")],
-            "\x07\x1b]777;notify;windlass;done; ]0;xnow !\x1b\\",
-        );
-        notifies(
-            &[("TERM", "xterm-kitty")],
-            "\x07\x1b]99;i=windlass:d=0;windlass\x1b\\\x1b]99;i=windlass:d=1:p=body;done; ]0;xnow !\x1b\\",
-        );
-        notifies(
-            &[
-                ("TERM", "tmux-256color"),
-                ("TMUX", "x"),
-                ("LC_TERMINAL", "iTerm2"),
-            ],
-            "\x07\x1bPtmux;\x1b\x1b]9;windlass: done; ]0;xnow !\x1b\x1b\\\x1b\\",
-        );
-        notifies(
-            &[("TERM", "screen"), ("LC_TERMINAL", "iTerm2")],
-            "\x07\x1bP\x1b]9;windlass: done; ]0;xnow !\x07\x1b\\",
-        );
     }
 
     #[test]

@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_changed_part_begins_at_the_first_difference() {
         changes("abc", "abc", None);
-        changes("abc", "abd", Some((2, "d")));
+        changes("abc", "abx", Some((2, "x")));
         changes("abc", "abcd", Some((3, "d")));
         changes("abc", "", Some((0, "")));
         changes("漢b", "漢c", Some((0, "漢c")));

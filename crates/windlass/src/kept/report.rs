@@ -54,7 +54,9 @@ use windlass_core::terms::Strategy;
 use windlass_core::workspace::FileChange;
 use windlass_host::config::Places;
 use windlass_host::workspace::Root;
-use windlass_transaction::isolated::{KeptRun, KeptRunMeta, UNDO_BYTES, undo_contents};
+use windlass_transaction::isolated::{
+    KeptRun, KeptRunError, KeptRunMeta, UNDO_BYTES, undo_contents,
+};
 
 use super::{changes_of, find, note, shelf};
 use crate::error::{Error, ErrorKind};
@@ -229,12 +231,13 @@ pub fn check_discard(places: &Places, name: &str) -> Result<KeptRunMeta, Error> 
 }
 
 fn open_to_discard(places: &Places, name: &str) -> Result<KeptRun, Error> {
-    let kept = shelf(places)
-        .open(name)
-        .map_err(|err| Error::usage(err.to_string()))?;
+    let kept = shelf(places).open(name).map_err(|err| match err {
+        KeptRunError::Busy(_) => Error::new(ErrorKind::Conflict, err.to_string()),
+        KeptRunError::Unknown(_) | KeptRunError::Io(_) => Error::usage(err.to_string()),
+    })?;
     if kept.has_pending_landing() {
         let why = format!("{name} has landed, but its landing is not in the log yet");
-        return Err(Error::new(ErrorKind::Failed, why)
+        return Err(Error::new(ErrorKind::Conflict, why)
             .hint("free some disk space, then run any command again"));
     }
     Ok(kept)

@@ -13,7 +13,7 @@
 //! let started = r#"{"v":2,"seq":2,"at":"2026-11-15T00:00:01.000Z","session":"s1","run":"r1","trace":"t","kind":"run_started","data":{"prompt":{"role":"user","parts":[{"type":"text","data":{"text":"hi"}}]}}}"#;
 //! std::fs::write(&file, format!("{opened}\n{started}\n"))?;
 //! let (settings, store) = (Settings::none(dir.path()), SessionLog::new(dir.path().join("sessions")));
-//! let request = ImportRequest { file: &file, kind: None, workspace: None };
+//! let request = ImportRequest { file: &file, kind: None, workspace: None, name: None };
 //! let row = ImportRow::from(import_session(&store, &settings, request).await?);
 //! assert_eq!((row.kind, row.runs, row.workspace.as_str()), ("windlass", 1, "/work"));
 //! # Ok(())
@@ -44,6 +44,8 @@ pub struct ImportRequest<'a> {
     pub kind: Option<FileKind>,
     /// The workspace of the new session; `None` for the one that the file names.
     pub workspace: Option<&'a Path>,
+    /// The name of the file in errors; `None` for its path.
+    pub name: Option<&'a str>,
 }
 
 /// The result of an import.
@@ -115,7 +117,10 @@ pub async fn import_session(
     importer
         .import(&mut open, kind)
         .await
-        .map_err(|err| import_error(file, err))
+        .map_err(|err| match request.name {
+            Some(name) => import_error(name, err),
+            None => import_error(&file.display().to_string(), err),
+        })
 }
 
 /// Finds the workspace that contains the directory of another agent: the one that a run there would use.
@@ -129,14 +134,16 @@ fn workspace_of(dir: &Path, home: Option<&Path>) -> String {
     workspace.display().to_string()
 }
 
-fn import_error(file: &Path, err: ImportError) -> Error {
-    let message = format!("{}: {err}", file.display());
+fn import_error(name: &str, err: ImportError) -> Error {
+    let message = format!("{name}: {err}");
     match err {
         ImportError::Store(err) => err.into(),
         ImportError::NoKind => Error::usage(message).hint(
             "name the kind with `--from`; Claude Code keeps its files in ~/.claude/projects, Codex in ~/.codex/sessions",
         ),
         ImportError::Read(_) | ImportError::Nothing => Error::usage(message),
-        _ => Error::new(ErrorKind::Failed, message),
+        ImportError::Line { .. } | ImportError::OtherVersion { .. } => {
+            Error::new(ErrorKind::Content, message)
+        }
     }
 }

@@ -222,6 +222,16 @@ pub const KEYS: &[Key] = keys! {
     "notify.terminal": Choice(TerminalSetting::VARIANTS),
         "Notification of the terminal when a run asks or ends after more than 10 seconds: auto (the default; a desktop \
          notification if the terminal supports it), bell or off.";
+    "interface.screen": Choice(&["inline", "full", "plain"]),
+        "Display mode of the terminal interface: inline (the default; in the scrollback of the terminal), full (panes), or \
+         plain (labelled lines for screen readers).";
+    "interface.theme": Choice(&["terminal", "dark", "light", "contrast"]),
+        "Colours of the terminal interface; the default is terminal, which uses the colours of your terminal.";
+    "interface.colors.*": Text,
+        "A colour of the terminal interface instead of the one of the theme, for example interface.colors.accent = \"#3b82f6\".";
+    "interface.vi_mode": Boolean, "Edit prompts with the keys of vi.";
+    "interface.reduced_motion": Boolean,
+        "Do not redraw the terminal interface only because time passes.";
     "server.retention_days": Number,
         "Days after its last event until the service deletes a session; the default is never.";
     "ca_file": Text, "A PEM file with further root certificates.";

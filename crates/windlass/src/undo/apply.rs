@@ -223,13 +223,13 @@ impl PlannedUndo {
         let word = if self.is_redo() { "redone" } else { "undone" };
         if let Some((path, why)) = self.plan.conflicts.first().filter(|_| !options.partly) {
             let message = format!("nothing was {word}, because `{path}` cannot be {word}: {why}");
-            return Err(Error::new(ErrorKind::Failed, message)
+            return Err(Error::new(ErrorKind::Conflict, message)
                 .hint("see all conflicts with `--preview`; `--partly` skips them"));
         }
         if options.revert_commit && !self.plan.merged.is_empty() {
             let why =
                 "nothing was undone: the commit would contain your later edits of these files";
-            return Err(Error::new(ErrorKind::Failed, why)
+            return Err(Error::new(ErrorKind::Conflict, why)
                 .hint("commit them first, or omit `--revert-commit`"));
         }
         Ok(())

@@ -31,6 +31,7 @@ pub(super) async fn run(store: &SessionLog, args: &ImportArgs) -> Result<ExitCod
             ImportFrom::Codex => Some(FileKind::Codex),
         },
         workspace: root.as_ref().map(Files::root),
+        name: None,
     };
     let imported = import_session(store, &process::load_settings(None)?, request).await?;
     if args.json {
