@@ -3,6 +3,7 @@
 
 mod attach;
 mod context;
+mod first_start;
 mod landing;
 mod reports;
 mod serve;
@@ -18,6 +19,7 @@ use windlass::flags::{AgentFlags, ContractFlags, LimitFlags, one_of};
 
 pub(crate) use self::attach::{AttachArgs, ServerArgs};
 pub(crate) use self::context::{ContextArgs, PromptArgs};
+pub(crate) use self::first_start::{AuthCommand, InitArgs};
 pub(crate) use self::landing::{
     DiffArgs, DiscardArgs, LandArgs, RedoArgs, ReplayArgs, StatusArgs, UndoArgs, UndoRedoArgs,
 };
@@ -93,6 +95,11 @@ pub(crate) enum CliCommand {
     Doctor(DoctorArgs),
     /// List the tools that the model can call
     Tools(ToolsArgs),
+    /// Write an instruction file and settings for this project; existing files stay the same
+    Init(InitArgs),
+    /// List, store and remove keys of vendors, and sign in to agents
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Show and change settings
     Config(ConfigArgs),
     /// Trust or revoke the settings of a project
@@ -361,7 +368,7 @@ fn parse_pace(text: &str) -> Result<std::time::Duration, String> {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub(crate) struct DemoArgs {
     /// Keep the directory of the demo
     #[arg(long)]
@@ -565,8 +572,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Set-up",
         &[
-            "doctor", "models", "runtimes", "config", "trust", "policy", "tools", "prompt",
-            "diagram",
+            "init", "auth", "doctor", "models", "runtimes", "config", "trust", "policy", "tools",
+            "prompt", "diagram",
         ],
     ),
     ("Other", &["demo", "sandbox", "completion", "debug", "help"]),

@@ -2,6 +2,7 @@
 
 mod answer;
 pub(crate) mod attach;
+mod auth;
 mod config;
 mod context;
 mod debug;
@@ -10,6 +11,7 @@ mod diagram;
 mod doctor;
 mod edit;
 mod fork;
+mod init;
 mod interface;
 mod kept_runs;
 mod models;
@@ -48,6 +50,8 @@ const FIRST_STEPS: &str = concat!(
 
   windlass demo                    watch a task with a scripted model: no key, no network
   windlass doctor                  check the setup of this machine
+  windlass auth login anthropic    store the key of a vendor
+  windlass init                    write settings and instructions for this project
   windlass run "fix the test"      run a task on a copy that lands when the checks pass
   windlass chat                    start an interactive chat in your working tree
   windlass resume                  continue the newest session
@@ -95,6 +99,8 @@ pub(crate) fn dispatch(cli: Cli) -> Result<ExitCode, CommandError> {
         CliCommand::Doctor(args) => doctor::run(&args),
         CliCommand::Tools(args) => tools::run(&args),
         CliCommand::Config(args) => config::run(&args),
+        CliCommand::Init(args) => init::run(&args),
+        CliCommand::Auth(command) => auth::run(command),
         CliCommand::Trust { command } => trust::run(command),
         CliCommand::Models(args) => models::run(&args),
         CliCommand::Runtimes(args) => runtimes::run(&args),

@@ -13,6 +13,7 @@ mod process;
 mod prompt_text;
 mod remote_run;
 mod sanitize;
+mod secret_input;
 mod session_run;
 mod view;
 

@@ -19,6 +19,17 @@ use crate::workspace::{open_regular, read_whole};
 /// People write settings files by hand; a larger file is a mistake.
 const MAX_FILE: u64 = 1024 * 1024;
 
+/// Returns the text at a path of tables in any TOML document, such as the manifest of a project.
+#[must_use]
+pub fn text_at(document: &str, path: &[&str]) -> Option<String> {
+    let table: toml::Table = toml::from_str(document).ok()?;
+    let mut value = table.get(*path.first()?)?;
+    for name in &path[1..] {
+        value = value.get(name)?;
+    }
+    value.as_str().map(str::to_owned)
+}
+
 /// A setting that the program knows, as the caller's table lists it.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {

@@ -1,6 +1,7 @@
 //! Credentials: a value type that formatting does not reveal, the credentials file, and redaction of text. This module
 //! does not read the environment; the caller does.
 
+mod credentials_edit;
 mod shape;
 
 use std::borrow::Cow;
@@ -19,6 +20,9 @@ use crate::workspace::{open_regular, read_whole};
 const MAX_FILE: u64 = 256 * 1024;
 /// Shorter values are not redacted: they would match ordinary words.
 const MIN_REDACTED: usize = 8;
+/// The number of characters that [`Secret::ending`] shows, and the number of bytes that it must leave hidden.
+const ENDING: usize = 4;
+const MIN_HIDDEN: usize = 12;
 /// Plain lower-case words shorter than this are not considered values of secret variables.
 const MAX_WORD: usize = 12;
 
@@ -37,6 +41,15 @@ impl Secret {
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Returns the last four characters, by which a user recognises the value; `None` for a short value, of which they
+    /// would reveal too much.
+    #[must_use]
+    pub fn ending(&self) -> Option<&str> {
+        let value = self.0.trim();
+        let start = value.char_indices().nth_back(ENDING - 1)?.0;
+        (start >= MIN_HIDDEN).then(|| &value[start..])
     }
 }
 
@@ -141,6 +154,18 @@ impl Credentials {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Secret> {
         self.values.get(name)
+    }
+
+    /// Returns the names of all credentials, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
+    /// Adds a credential in memory, or replaces it.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, secret: Secret) -> Self {
+        self.values.insert(name.into(), secret);
+        self
     }
 
     /// Returns all values, for the redactor.
@@ -316,6 +341,18 @@ mod tests {
         assert_eq!(credentials.secrets().count(), 1);
         let none = Credentials::read(&path.with_file_name("none.toml")).unwrap();
         assert_eq!(none.secrets().count(), 0);
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_secret_is_shown() {
+        let check = |value: &str, expect: Option<&str>| {
+            assert_eq!(Secret::new(value).ending(), expect, "{value}");
+        };
+        check("sk-ant-0123456789", Some("6789"));
+        check(" sk-ant-0123456789\n", Some("6789"));
+        check("0123456789abcdef", Some("cdef"));
+        check("0123456789abcde", None);
+        check("", None);
     }
 
     #[track_caller]

@@ -80,15 +80,18 @@ pub struct Login {
     /// name it.
     pub file: Option<&'static str>,
     pub hosts: &'static [&'static str],
+    /// Arguments with which the agent's program signs the user in; empty if no such command is known.
+    pub args: &'static [&'static str],
 }
 
 /// A login without known files or hosts.
 const UNKNOWN_LOGIN: Option<Login> = Some(Login {
     file: None,
     hosts: &[],
+    args: &[],
 });
-/// The login of Claude Code, for its control protocol and for ACP.
-const CLAUDE_LOGIN: Option<Login> = Some(Login {
+/// The login of Claude Code. The adapter for ACP is another program with the same login, and has no command for it.
+const CLAUDE_ACP_LOGIN: Login = Login {
     file: Some(".claude/.credentials.json"),
     hosts: &[
         "api.anthropic.com",
@@ -96,11 +99,21 @@ const CLAUDE_LOGIN: Option<Login> = Some(Login {
         "platform.claude.com",
         "console.anthropic.com",
     ],
-});
-const CODEX_LOGIN: Option<Login> = Some(Login {
+    args: &[],
+};
+const CLAUDE_LOGIN: Login = Login {
+    args: &["auth", "login"],
+    ..CLAUDE_ACP_LOGIN
+};
+const CODEX_ACP_LOGIN: Login = Login {
     file: Some(".codex/auth.json"),
     hosts: &["chatgpt.com", "auth.openai.com", "api.openai.com"],
-});
+    args: &[],
+};
+const CODEX_LOGIN: Login = Login {
+    args: &["login"],
+    ..CODEX_ACP_LOGIN
+};
 
 /// An npm package at the certified version. `program` is relative to `node_modules`; `node` is the oldest supported
 /// major version of Node.
@@ -311,7 +324,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ".bin/claude",
             Some(22),
         ),
-        login: CLAUDE_LOGIN,
+        login: Some(CLAUDE_LOGIN),
         sampling_options: &["reasoning_effort", "thinking_tokens"],
         about: "Claude Code, over its control protocol",
         ..FOREIGN
@@ -325,7 +338,7 @@ pub const AGENTS: &[AgentSpec] = &[
         instruction_files: &["AGENTS.md"],
         needs_model: false,
         install: npm("@openai/codex", "0.166.0", ".bin/codex", Some(22)),
-        login: CODEX_LOGIN,
+        login: Some(CODEX_LOGIN),
         sampling_options: &["reasoning_effort"],
         about: "Codex, over its app server",
         ..FOREIGN
@@ -342,6 +355,7 @@ pub const AGENTS: &[AgentSpec] = &[
         login: Some(Login {
             file: Some(".local/share/opencode/auth.json"),
             hosts: &[],
+            args: &["auth", "login"],
         }),
         sampling_options: &[],
         about: "opencode, over ACP",
@@ -389,6 +403,7 @@ pub const AGENTS: &[AgentSpec] = &[
                 "oauth2.googleapis.com",
                 "www.googleapis.com",
             ],
+            args: &[],
         }),
         about: "Gemini CLI, over ACP",
         acp: AcpProfile {
@@ -560,7 +575,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ".bin/claude-agent-acp",
             Some(22),
         ),
-        login: CLAUDE_LOGIN,
+        login: Some(CLAUDE_ACP_LOGIN),
         about: "Claude Code, over its ACP adapter",
         acp: AcpProfile {
             calls_itself: "@agentclientprotocol/claude-agent-acp",
@@ -603,7 +618,7 @@ pub const AGENTS: &[AgentSpec] = &[
             ".bin/codex-acp",
             Some(22),
         ),
-        login: CODEX_LOGIN,
+        login: Some(CODEX_ACP_LOGIN),
         about: "Codex, over its ACP adapter",
         acp: AcpProfile {
             calls_itself: "@agentclientprotocol/codex-acp",

@@ -5,6 +5,7 @@
 //! - `prompts`: prompts, steering and answers
 //! - `commands`: the commands after `/`
 //! - `reports`: results of commands as lines
+//! - `setup`: the choices of a new user
 //! - `live_area`: the rows below the finished lines
 //! - `timeline`: the state after any event
 //! - `tasks`: operations that run beside the interface
@@ -16,6 +17,7 @@ mod live_area;
 mod panels;
 mod prompts;
 mod reports;
+mod setup;
 mod tasks;
 mod timeline;
 
@@ -101,6 +103,8 @@ pub struct TuiOptions {
     pub on_open: Box<dyn FnOnce(TerminalRestorer)>,
     /// A prompt that is submitted at once.
     pub first_prompt: Option<String>,
+    /// Offer the set-up if no model is usable. The first frame does not wait for it.
+    pub offer_setup: bool,
 }
 
 /// The result of the interface.
@@ -110,6 +114,8 @@ pub struct TuiEnd {
     pub session: Option<SessionId>,
     /// A run is still in progress, in another process or on a server.
     pub run_goes_on: bool,
+    /// The user wants to watch the demo, which needs the terminal.
+    pub run_demo: bool,
 }
 
 /// The state of the interface.
@@ -142,6 +148,7 @@ struct App {
     last_key_ms: i64,
     dirty: bool,
     quit: bool,
+    run_demo: bool,
     /// Whether the window has the focus, if the terminal reports it.
     focus: Option<bool>,
 }
@@ -266,6 +273,7 @@ impl App {
             last_key_ms: 0,
             dirty: true,
             quit: false,
+            run_demo: false,
             focus: None,
             screen,
             options,
@@ -440,6 +448,7 @@ impl App {
         Ok(TuiEnd {
             session: self.session,
             run_goes_on: runs,
+            run_demo: self.run_demo,
         })
     }
 

@@ -65,6 +65,12 @@ impl Environment {
         self
     }
 
+    /// Removes a variable.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.variables.remove(OsStr::new(name));
+        self
+    }
+
     /// Sets the program that acts as the sandbox helper: the `windlass` binary, or any program that links this crate.
     #[must_use]
     pub fn with_helper(mut self, program: impl Into<PathBuf>) -> Self {

@@ -7,6 +7,7 @@
 //! [`Environment`] that the caller passes. It reports warnings that belong to no session through [`Notices`].
 
 mod acp_agents;
+pub mod auth;
 pub mod cassette;
 pub mod context;
 pub mod contract;
@@ -16,6 +17,7 @@ mod error;
 pub mod export;
 mod facade;
 pub mod flags;
+pub mod init;
 pub mod instructions;
 pub mod kept;
 pub mod model;
@@ -33,6 +35,7 @@ pub mod sandboxing;
 pub mod saved_plan;
 pub mod sessions;
 pub mod settings;
+pub mod setup;
 pub mod stats;
 pub mod telemetry;
 pub mod transcript;

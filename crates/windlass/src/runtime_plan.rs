@@ -537,6 +537,15 @@ fn find_login(
     Ok((path, below.to_owned()))
 }
 
+/// The file with the agent's own login, if the user is signed in. The file is not read.
+pub(crate) fn signed_in(known: &AgentSpec, name: &str, settings: &Settings) -> Option<PathBuf> {
+    known.login?;
+    let given = AgentSettings::read(name, &settings.layers).ok()?;
+    let file = given.login_file.as_deref();
+    let (path, _) = find_login(known, name, file, &settings.environment).ok()?;
+    Some(path)
+}
+
 /// The hosts to which an agent with its own login must connect, as network rules.
 fn login_hosts(known: &AgentSpec, own: &[String]) -> Result<Vec<HostRule>, Error> {
     let hosts = known.login.map_or(&[][..], |login| login.hosts).iter();

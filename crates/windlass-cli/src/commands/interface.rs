@@ -22,9 +22,9 @@ use windlass_tui::{
     Backend, DisplayMode, OperationError, SessionChoice, StatusFacts, TuiEnd, TuiOptions,
 };
 
-use super::block_on;
 use super::trust::ask_about;
-use crate::args::{OutputArgs, OutputFormat};
+use super::{block_on, demo};
+use crate::args::{DemoArgs, OutputArgs, OutputFormat};
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
@@ -88,15 +88,27 @@ pub(crate) fn run(request: InterfaceRequest) -> Result<ExitCode, CommandError> {
         .isolation
         .is_none_or(|isolation| !isolation.is_isolated());
     let facts = facts(&settings, &request.flags, in_place);
+    let offer_setup = names_no_model(&request.flags.agent) && request.first_prompt.is_none();
     let options = TuiOptions {
         run_options,
         facts,
         session: request.session,
         first_prompt: request.first_prompt,
+        offer_setup,
         opening: Box::pin(async move { Ok(Backend::Local(Service::open(service).await?)) }),
         ..options(&settings, root, shown)?
     };
     show(options)
+}
+
+/// Whether the settings alone choose the agent and the model, so that the set-up can change them.
+fn names_no_model(agent: &windlass::flags::AgentFlags) -> bool {
+    agent.runtime.is_none()
+        && agent.model.is_none()
+        && agent.provider.is_none()
+        && agent.base_url.is_none()
+        && agent.script.is_none()
+        && agent.cassette.is_none()
 }
 
 /// Opens the interface for a session of a server.
@@ -162,6 +174,9 @@ fn show(options: TuiOptions) -> Result<ExitCode, CommandError> {
     let remote = options.facts.server.is_some();
     let end = block_on(async { Ok(windlass_tui::run(options).await?) })?;
     farewell(&end, remote);
+    if end.run_demo {
+        return demo::run(&DemoArgs::default());
+    }
     Ok(exit::after_output(0))
 }
 
@@ -239,6 +254,7 @@ fn options(
         on_open: Box::new(crate::command_error::restore_after_panic),
         greeting: Vec::new(),
         first_prompt: None,
+        offer_setup: false,
     })
 }
 

@@ -139,12 +139,17 @@ fn list(store: &TrustStore, as_json: bool) -> Result<ExitCode, CommandError> {
 
 /// Fails inside a run: an agent must not decide about trust.
 fn may_change() -> Result<(), CommandError> {
+    refuse_inside_a_run("change trust")
+}
+
+/// Fails if a run started this command. `what` completes "only a person can …".
+pub(crate) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
     if std::env::var_os(INSIDE_A_RUN).is_none() {
         return Ok(());
     }
     Err(CommandError::new(
         exit::REFUSED,
-        "only a person can change trust, and a run started this command",
+        format!("only a person can {what}, and a run started this command"),
     )
     .hint("run the command yourself in a terminal"))
 }

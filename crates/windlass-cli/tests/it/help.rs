@@ -17,6 +17,9 @@ fn help_is_as_reviewed() {
         &["policy", "test", "--help"],
         &["runtimes", "--help"],
         &["doctor", "--help"],
+        &["init", "--help"],
+        &["auth", "--help"],
+        &["auth", "login", "--help"],
     ] {
         let output = fixture.run(args);
         assert_eq!(output.code, 0);

@@ -17,6 +17,7 @@ mod developer_log;
 mod doctor;
 mod exit_codes;
 mod exports;
+mod first_start;
 mod help;
 mod imports;
 mod in_place;

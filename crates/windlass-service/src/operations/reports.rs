@@ -15,11 +15,14 @@ use windlass::core::workspace::Files;
 use windlass::doctor::{DoctorReport, diagnose};
 use windlass::export::{SessionExporter, TranscriptFormat};
 use windlass::flags::AgentFlags;
-use windlass::machine::{Credentials, Root};
+use windlass::machine::{Credentials, Root, Secret};
 use windlass::model::{KnownModel, VendorRow, known_models, vendor_rows};
 use windlass::policy::{ExplainOptions, PolicyEval, PolicyExplanation};
 use windlass::sessions::{ImportRequest, ImportRow, SearchMatch, SessionSearch, import_session};
 use windlass::settings::{KeyRow, SettingRow, Settings, key_rows, setting_rows};
+use windlass::setup::{
+    SetupAction, SetupChange, SetupReport, SetupSelection, apply_setup, gather_setup,
+};
 use windlass::stats::{StatRow, Stats, StatsBy, StatsScope, gather_stats};
 
 use super::sessions::{SessionAtParams, page_limit};
@@ -112,6 +115,20 @@ pub(super) fn operations() -> Vec<Operation> {
             Scope::Read,
             "Check the setup of the machine of the server",
             doctor,
+        ),
+        Operation::new(
+            "setup.get",
+            (Method::Get, "/v1/setup", 200),
+            Scope::Read,
+            "List the agents, keys, local servers and checks that are found, and the choices of a new user",
+            setup,
+        ),
+        Operation::new(
+            "setup.apply",
+            (Method::Post, "/v1/setup", 200),
+            Scope::Admin,
+            "Apply a choice of the set-up to the settings of the user of the server",
+            apply_choice,
         ),
         Operation::new(
             "policy.explain",
@@ -417,6 +434,38 @@ async fn doctor(call: Call, params: WorkspaceParams) -> Result<Json<DoctorReport
     let notices = &call.service.0.options.notices;
     let report = diagnose(Some(root.root()), settings.environment, None, notices).await?;
     Ok(Json(report))
+}
+
+async fn setup(call: Call, params: WorkspaceParams) -> Result<Json<SetupReport>, Problem> {
+    let (root, settings) = open_workspace(&call, params.workspace.as_ref())?;
+    Ok(Json(gather_setup(Some(&root), &settings).await?))
+}
+
+/// It has no `Debug`, because it may contain a key.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SetupParams {
+    action: SetupAction,
+    /// The agent or the vendor.
+    #[serde(default)]
+    name: Option<String>,
+    /// The model; the default is the default model of the vendor.
+    #[serde(default)]
+    model: Option<String>,
+    /// The key that the user entered, for `enter_key`.
+    #[serde(default)]
+    key: Option<String>,
+}
+
+async fn apply_choice(call: Call, params: SetupParams) -> Result<Json<SetupChange>, Problem> {
+    let settings = call.service.settings(None)?;
+    let selection = SetupSelection {
+        action: params.action,
+        name: params.name,
+        model: params.model,
+        key: params.key.map(|key| Secret::new(key.trim())),
+    };
+    Ok(Json(apply_setup(&selection, &settings)?))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

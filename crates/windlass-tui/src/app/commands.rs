@@ -165,6 +165,12 @@ pub(super) const COMMANDS: &[CommandRow] = &[
         "show the rules of the permission gate",
         |app, _| app.show_permissions(),
     ),
+    row(
+        "login",
+        "",
+        "choose an agent, a key or a local server",
+        |app, _| app.open_setup(true),
+    ),
     row("doctor", "", "check the setup of this machine", |app, _| {
         app.show_doctor()
     }),

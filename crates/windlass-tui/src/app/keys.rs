@@ -181,6 +181,7 @@ impl App {
         }
         match &mut self.panel {
             Some(Panel::Picker(picker)) => return picker.paste(pasted.text),
+            Some(Panel::Key(field)) => return field.paste(&pasted.text),
             Some(Panel::Ask(panel)) if panel.is_armed(now_ms()) => {
                 if panel.paste(&pasted.text) {
                     return;

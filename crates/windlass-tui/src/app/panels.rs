@@ -7,6 +7,7 @@ use windlass::core::id::SessionId;
 use windlass_text::StyledLine;
 
 use super::App;
+use super::setup::{KeyEntry, KeyPanel, SetupStep};
 use crate::ask_panel::{AskOutcome, AskPanel};
 use crate::composer::{ListPicker, PickerOutcome};
 
@@ -34,12 +35,15 @@ pub(super) enum PickedItem {
     DecisionsAt(u64),
     /// A queued prompt, which is taken back into the composer.
     Queued(u64),
+    Setup(SetupStep),
 }
 
 /// A panel.
 pub(super) enum Panel {
     Ask(Box<AskPanel>),
     Picker(Box<ListPicker<PickedItem>>),
+    /// A field for the key of a vendor.
+    Key(Box<KeyPanel>),
 }
 
 impl Panel {
@@ -63,6 +67,7 @@ impl Panel {
         match self {
             Self::Ask(panel) => panel.rows(columns, max_rows, panel.is_armed(super::now_ms())),
             Self::Picker(picker) => (picker.view(columns, max_rows.clamp(4, 16)), None),
+            Self::Key(panel) => panel.rows(columns),
         }
     }
 }
@@ -77,7 +82,7 @@ impl App {
         }
         let asks = &self.conversation.asks;
         match &mut self.panel {
-            Some(Panel::Picker(_)) => {}
+            Some(Panel::Picker(_) | Panel::Key(_)) => {}
             Some(Panel::Ask(panel)) if asks.iter().any(|ask| ask.id == panel.ask.id) => {
                 panel.others = asks.len() - 1;
             }
@@ -104,6 +109,17 @@ impl App {
                 }
                 if self.panel.is_none() {
                     self.show_asks();
+                }
+                true
+            }
+            Panel::Key(mut field) => {
+                match field.key(key) {
+                    KeyEntry::Open => self.panel = Some(Panel::Key(field)),
+                    KeyEntry::Cancelled => self.show_asks(),
+                    KeyEntry::Entered(params) => {
+                        self.apply_setup(params);
+                        self.show_asks();
+                    }
                 }
                 true
             }
@@ -175,6 +191,7 @@ impl App {
             PickedItem::ContextAt(seq) => self.show_context_at(seq),
             PickedItem::DecisionsAt(seq) => self.show_decisions_at(seq),
             PickedItem::Queued(seq) => self.take_back(seq),
+            PickedItem::Setup(step) => self.take_setup_step(step),
         }
     }
 

@@ -9,6 +9,7 @@ use windlass_text::StyledLine;
 
 use super::feed::EventPump;
 use super::panels::{Panel, PickedItem};
+use super::setup::SetupFacts;
 use super::{App, SessionChoice, reports};
 use crate::backend::{Backend, EventSource, OperationError};
 use crate::composer::ListPicker;
@@ -69,6 +70,13 @@ pub(super) enum TaskResult {
         forked: Result<NewSession, OperationError>,
     },
     Window(Option<u64>),
+    /// What was found for the set-up, and whether the user asked for it.
+    Setup {
+        facts: Result<SetupFacts, OperationError>,
+        asked: bool,
+    },
+    /// The settings that a choice of the set-up changed.
+    SetUp(Result<Value, OperationError>),
     Shell {
         command: String,
         output: ShellOutput,
@@ -164,6 +172,7 @@ impl App {
             }
             | TaskResult::Lines(Err(error))
             | TaskResult::Pick(Err(error))
+            | TaskResult::SetUp(Err(error))
             | TaskResult::Forked(Err(error)) => self.say(reports::error(&error)),
             TaskResult::Lines(Ok(lines)) => self.say(lines),
             TaskResult::Pick(Ok(picker)) => self.panel = Some(Panel::Picker(Box::new(picker))),
@@ -177,6 +186,8 @@ impl App {
                     Err(error) => self.say(reports::error(&error)),
                 }
             }
+            TaskResult::Setup { facts, asked } => self.show_setup(facts, asked),
+            TaskResult::SetUp(Ok(change)) => self.was_set_up(&change),
             TaskResult::Window(window) => self.facts.window = window,
             TaskResult::Shell { command, output } => self.say(reports::shell(&command, &output)),
         }
@@ -195,6 +206,9 @@ impl App {
             self.follow(session);
         } else {
             self.send_early();
+        }
+        if self.options.offer_setup {
+            self.open_setup(false);
         }
     }
 

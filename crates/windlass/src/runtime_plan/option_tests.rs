@@ -200,7 +200,12 @@ fn settings_have_all_fields_of_known_agents() {
         keeps_directory: _,
         steered_by: _,
     } = acp;
-    let Login { file: _, hosts: _ } = ANY_ACP.login.unwrap();
+    let Login {
+        file: _,
+        hosts: _,
+        // Only `windlass auth login` uses these, for agents of the table.
+        args: _,
+    } = ANY_ACP.login.unwrap();
     let keys = "kind command protocols vendors instruction_files masked_dirs needs_model login_file login_hosts about \
                 calls_itself args env.* point_at.* home_files.* words.* auth_method session_meta mode fs terminal mcp asks \
                 reports_cost turn_usage kinds.* keeps_directory steered_by";
