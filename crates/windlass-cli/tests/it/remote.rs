@@ -183,7 +183,7 @@ fn a_run_that_asks_in_a_pipe_is_answered_later_at_a_terminal() {
     let ask: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(ask["about"]["text"], "red?", "{ask}");
     assert!(output.err.contains("windlass attach"), "{}", output.err);
-    let mut terminal = PtySession::start(&server.fixture, &["attach"]);
+    let mut terminal = PtySession::start_dumb(&server.fixture, &["attach"]);
     terminal.expect("red?");
     terminal.expect("> ");
     terminal.type_in("certainly\r");
@@ -204,7 +204,7 @@ fn ctrl_c_detaches_and_cancel_ends_the_run() {
     terminal.type_in("\u{3}");
     terminal.expect("detached");
     terminal.ends_with(130);
-    let mut terminal = PtySession::start(&server.fixture, &["attach"]);
+    let mut terminal = PtySession::start_dumb(&server.fixture, &["attach"]);
     terminal.expect("running");
     terminal.expect("step 1");
     terminal.type_in("/cancel\r");

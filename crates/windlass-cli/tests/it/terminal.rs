@@ -23,6 +23,11 @@ impl PtySession {
         Self::start_with(fixture, args, &[])
     }
 
+    /// Like [`PtySession::start`] on a terminal without a cursor, which gets lines instead of the interface.
+    pub(crate) fn start_dumb(fixture: &CliFixture, args: &[&str]) -> Self {
+        Self::start_with(fixture, args, &[("TERM", "dumb")])
+    }
+
     /// Like [`PtySession::start`], with more environment variables.
     fn start_with(fixture: &CliFixture, args: &[&str], env: &[(&str, &str)]) -> Self {
         let size = PtySize {
@@ -265,9 +270,7 @@ fn a_chat_runs_prompts_until_quit() {
     let fixture = CliFixture::new();
     let script = fixture
         .script("[[step]]\ntext = \"first answer\"\n[[step]]\nexpect = \"first answer\"\ntext = \"second answer\"\n");
-    // A terminal without a cursor gets the line mode.
-    let args = ["chat", "--script", script.as_str()];
-    let mut terminal = PtySession::start_with(&fixture, &args, &[("TERM", "dumb")]);
+    let mut terminal = PtySession::start_dumb(&fixture, &["chat", "--script", &script]);
     terminal.expect("> ");
     terminal.type_in("hello\r");
     terminal.expect("first answer");
@@ -359,7 +362,7 @@ fn a_prompt_after_an_answer_is_a_new_run_without_the_earlier_flags() {
             .code,
         5
     );
-    let mut terminal = PtySession::start(&fixture, &["resume", "--script", &script]);
+    let mut terminal = PtySession::start_dumb(&fixture, &["resume", "--script", &script]);
     terminal.expect("red?");
     terminal.type_in("certainly\n");
     terminal.expect("red it is");
