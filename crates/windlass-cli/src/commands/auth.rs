@@ -18,7 +18,8 @@ use crate::command_error::CommandError;
 use crate::exit;
 use crate::out::say;
 use crate::process;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
+use windlass_text::sanitize::one_line;
 use crate::secret_input::read_key;
 
 pub(super) fn run(command: AuthCommand) -> Result<ExitCode, CommandError> {

@@ -13,7 +13,8 @@ use crate::args::{InitArgs, OutputFormat};
 use crate::command_error::CommandError;
 use crate::exit;
 use crate::process;
-use crate::sanitize::{json_line, one_line};
+use crate::sanitize::json_line;
+use windlass_text::sanitize::one_line;
 
 pub(super) fn run(args: &InitArgs) -> Result<ExitCode, CommandError> {
     let root = process::open_workspace(args.cd.as_deref())?;
