@@ -360,6 +360,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sessions/{session}/compact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Replace the older messages of the conversation with a summary; the log keeps them */
+        post: operations["sessions.compact"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions/{session}/context": {
         parameters: {
             query?: never;
@@ -524,6 +541,23 @@ export interface paths {
         put?: never;
         /** Copy a session up to an event into a new session */
         post: operations["sessions.fork"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{session}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Add a line to the notes of the session, which the model reads */
+        post: operations["notes.add"];
         delete?: never;
         options?: never;
         head?: never;
@@ -702,6 +736,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/setup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the agents, keys, local servers and checks that are found, and the choices of a new user */
+        get: operations["setup.get"];
+        put?: never;
+        /** Apply a choice of the set-up to the settings of the user of the server */
+        post: operations["setup.apply"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stats": {
         parameters: {
             query?: never;
@@ -812,6 +864,8 @@ export interface components {
         } | {
             /** @constant */
             is: "always";
+            /** @description The rule that the person wrote; absent for the offered rule. */
+            rule?: string | null;
         } | {
             /** @constant */
             is: "no";
@@ -925,6 +979,25 @@ export interface components {
              */
             ms: number;
         };
+        /** @description The owner of a key or a login. */
+        AuthKind: ("vendor" | "agent") | "unknown";
+        /** @description A key or a login that was found. */
+        AuthRow: {
+            /** @description The vendor or the agent. A name of the credentials file may belong to neither. */
+            name: string;
+            kind: components["schemas"]["AuthKind"];
+            source: components["schemas"]["AuthSource"];
+            /** @description The name of the variable, or the path of the file. */
+            place: string;
+            /** @description The last four characters of a long key. */
+            ending?: string | null;
+            /** @description Whether it is used; a variable takes precedence over the credentials file. */
+            used: boolean;
+            /** @description Further vendors that use the same variable. */
+            also_for: string[];
+        };
+        /** @description The origin of a key or a login. */
+        AuthSource: ("environment" | "credentials_file") | "agent_login";
         /** @description Limits of one run. `None` means unlimited; it is never a default and has to be set explicitly. */
         Budget: {
             /**
@@ -1084,6 +1157,18 @@ export interface components {
             subject: string;
             body: string;
         };
+        /** @description The result of a compaction. */
+        Compacted: {
+            /** @description False if the conversation is too short to compact. */
+            compacted: boolean;
+            /**
+             * Format: uint
+             * @description The size of the conversation in bytes.
+             */
+            before: number;
+            /** Format: uint */
+            after: number;
+        };
         /**
          * @description One compaction: which older messages were shortened or replaced by a summary. It has everything that is needed to
          *     apply it again.
@@ -1218,6 +1303,15 @@ export interface components {
         DeltaOf: "text" | "reasoning" | {
             /** Format: uint32 */
             arguments: number;
+        };
+        /** @description A command of the project that can check runs. */
+        DetectedCheck: {
+            name: string;
+            /** @description `build`, `test` or `lint`. */
+            purpose: string;
+            command: string;
+            /** @description Whether a failure prevents landing. */
+            blocking: boolean;
         };
         /** @description The changes of a kept run, or of the run that landed last. */
         DiffReport: {
@@ -1968,6 +2062,18 @@ export interface components {
          * @enum {string}
          */
         FindingGroup: "machine" | "sandbox" | "models" | "agents";
+        /** @description A foreign agent that is installed. */
+        FoundAgent: {
+            /** @description The value for `--runtime`. */
+            name: string;
+            version?: string | null;
+            /** @description Whether the file of its own login exists. Windlass does not read it. */
+            signed_in: boolean;
+            /** @description Whether a run could start with the settings as they are. */
+            usable: boolean;
+            /** @description The reason why not. */
+            why?: string | null;
+        };
         /** @description A decision of the permission gate. */
         GateDecision: {
             /** Format: uint64 */
@@ -2191,6 +2297,12 @@ export interface components {
         };
         /** @description The kind of limit that a run reached. */
         Limit: "iterations" | "steps" | "tokens" | "cost" | "time";
+        /** @description A model server on this machine that answered. */
+        LocalServer: {
+            /** @description The part before the slash in `vendor/model`. */
+            vendor: string;
+            models: string[];
+        };
         /** @description A one-time login link. */
         LoginLink: {
             /** @description The path and query of the link on this server. */
@@ -2976,6 +3088,11 @@ export interface components {
             /** @description `new`, `running`, `waiting`, `interrupted`, `closed`, `damaged`, or the outcome of its last run. */
             state: string;
         };
+        /** @description A setting that was changed. */
+        SettingChange: {
+            key: string;
+            value: string;
+        };
         /** @description A setting that has a value. */
         SettingRow: {
             key: string;
@@ -2984,6 +3101,46 @@ export interface components {
             /** @description The file and line, the variable or the flag that set it. */
             origin: string;
             doc: string;
+        };
+        /** @description The action of a choice. */
+        SetupAction: "agent_login" | "vendor_key" | "local_server" | "demo" | "enter_key";
+        /** @description The changes of a choice. */
+        SetupChange: {
+            /** @description The user's settings file. */
+            file: string;
+            settings: components["schemas"]["SettingChange"][];
+            /** @description Reasons why the choice does not take effect yet. */
+            warnings: string[];
+        };
+        /** @description A choice of the user. */
+        SetupChoice: {
+            action: components["schemas"]["SetupAction"];
+            /** @description The agent or the vendor. */
+            name?: string | null;
+            /** @description The model that would be used; `None` if the user has to name one, or if the agent chooses it. */
+            model?: string | null;
+            title: string;
+            /** @description What the user should know before choosing. */
+            about: string;
+        };
+        /** @description The set-up of this machine and workspace, with the choices of the user. */
+        SetupReport: {
+            /** @description Whether the next run could use a model, with the settings as they are. */
+            ready: boolean;
+            /** @description The model access of the next run; `None` if it has none. */
+            with?: string | null;
+            /** @description The reason why no model is usable. */
+            why?: string | null;
+            /** @description Foreign agents that are installed. */
+            agents: components["schemas"]["FoundAgent"][];
+            /** @description Keys of vendors that are used, without any of their characters. */
+            keys: components["schemas"]["AuthRow"][];
+            /** @description Model servers on this machine that answered. */
+            local_servers: components["schemas"]["LocalServer"][];
+            /** @description The commands of the project that can check runs. */
+            checks: components["schemas"]["DetectedCheck"][];
+            /** @description The choices, the preferred first. */
+            choices: components["schemas"]["SetupChoice"][];
         };
         /** @description The rule by which large tool results are shortened. */
         Shrink: {
@@ -3337,6 +3494,9 @@ export type Ask = components['schemas']['Ask'];
 export type AskId = components['schemas']['AskId'];
 export type AskPolicy = components['schemas']['AskPolicy'];
 export type AskStats = components['schemas']['AskStats'];
+export type AuthKind = components['schemas']['AuthKind'];
+export type AuthRow = components['schemas']['AuthRow'];
+export type AuthSource = components['schemas']['AuthSource'];
 export type Budget = components['schemas']['Budget'];
 export type CallId = components['schemas']['CallId'];
 export type CallStats = components['schemas']['CallStats'];
@@ -3348,6 +3508,7 @@ export type Clip = components['schemas']['Clip'];
 export type CommandStats = components['schemas']['CommandStats'];
 export type Comment = components['schemas']['Comment'];
 export type CommitMessage = components['schemas']['CommitMessage'];
+export type Compacted = components['schemas']['Compacted'];
 export type Compaction = components['schemas']['Compaction'];
 export type ComparedRun = components['schemas']['ComparedRun'];
 export type Comparison = components['schemas']['Comparison'];
@@ -3358,6 +3519,7 @@ export type ConversationMessage = components['schemas']['ConversationMessage'];
 export type CountLimit = components['schemas']['CountLimit'];
 export type Decision = components['schemas']['Decision'];
 export type DeltaOf = components['schemas']['DeltaOf'];
+export type DetectedCheck = components['schemas']['DetectedCheck'];
 export type DiffReport = components['schemas']['DiffReport'];
 export type Divergence = components['schemas']['Divergence'];
 export type DoctorFinding = components['schemas']['DoctorFinding'];
@@ -3374,6 +3536,7 @@ export type FailReason = components['schemas']['FailReason'];
 export type FileChange = components['schemas']['FileChange'];
 export type Finding = components['schemas']['Finding'];
 export type FindingGroup = components['schemas']['FindingGroup'];
+export type FoundAgent = components['schemas']['FoundAgent'];
 export type GateDecision = components['schemas']['GateDecision'];
 export type GateKind = components['schemas']['GateKind'];
 export type Image = components['schemas']['Image'];
@@ -3390,6 +3553,7 @@ export type LandingAsk = components['schemas']['LandingAsk'];
 export type LastStep = components['schemas']['LastStep'];
 export type LeftOut = components['schemas']['LeftOut'];
 export type Limit = components['schemas']['Limit'];
+export type LocalServer = components['schemas']['LocalServer'];
 export type LoginLink = components['schemas']['LoginLink'];
 export type Message = components['schemas']['Message'];
 export type MeteringKind = components['schemas']['MeteringKind'];
@@ -3440,7 +3604,12 @@ export type SessionCreated = components['schemas']['SessionCreated'];
 export type SessionDetail = components['schemas']['SessionDetail'];
 export type SessionId = components['schemas']['SessionId'];
 export type SessionRow = components['schemas']['SessionRow'];
+export type SettingChange = components['schemas']['SettingChange'];
 export type SettingRow = components['schemas']['SettingRow'];
+export type SetupAction = components['schemas']['SetupAction'];
+export type SetupChange = components['schemas']['SetupChange'];
+export type SetupChoice = components['schemas']['SetupChoice'];
+export type SetupReport = components['schemas']['SetupReport'];
 export type Shrink = components['schemas']['Shrink'];
 export type Spent = components['schemas']['Spent'];
 export type StatRow = components['schemas']['StatRow'];
@@ -4249,6 +4418,11 @@ export interface operations {
                      * @default null
                      */
                     text?: string | null;
+                    /**
+                     * @description The rule of an `always` instead of the offered one, for example `bash(cargo publish *)`.
+                     * @default null
+                     */
+                    rule?: string | null;
                 } & ({
                     /** @enum {unknown} */
                     answer?: "once" | "always";
@@ -4350,6 +4524,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Done"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "sessions.compact": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A unique text; a request that is repeated with it within 24 hours has no further effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                session: components["schemas"]["SessionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Compacted"];
                 };
             };
             /** @description A problem */
@@ -4733,6 +4945,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionCreated"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "notes.add": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A unique text; a request that is repeated with it within 24 hours has no further effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                session: components["schemas"]["SessionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The line. */
+                    text: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Done"];
                 };
             };
             /** @description A problem */
@@ -5235,6 +5488,91 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["KeyRow"][];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "setup.get": {
+        parameters: {
+            query?: {
+                /** @description The absolute path of a directory in the workspace. */
+                workspace?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SetupReport"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "setup.apply": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A unique text; a request that is repeated with it within 24 hours has no further effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    action: components["schemas"]["SetupAction"];
+                    /**
+                     * @description The agent or the vendor.
+                     * @default null
+                     */
+                    name?: string | null;
+                    /**
+                     * @description The model; the default is the default model of the vendor.
+                     * @default null
+                     */
+                    model?: string | null;
+                    /**
+                     * @description The key that the user entered, for `enter_key`.
+                     * @default null
+                     */
+                    key?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SetupChange"];
                 };
             };
             /** @description A problem */

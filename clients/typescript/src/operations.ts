@@ -27,6 +27,7 @@ export const OPERATIONS = {
   "asks.answer": { method: "POST", path: "/v1/sessions/{session}/asks/{ask}", json: true },
   "runs.cancel": { method: "POST", path: "/v1/sessions/{session}/cancel", json: true },
   "sessions.clear": { method: "POST", path: "/v1/sessions/{session}/clear", json: true },
+  "sessions.compact": { method: "POST", path: "/v1/sessions/{session}/compact", json: true },
   "context.get": { method: "GET", path: "/v1/sessions/{session}/context", json: true },
   "conversation.get": { method: "GET", path: "/v1/sessions/{session}/conversation", json: true },
   "decisions.list": { method: "GET", path: "/v1/sessions/{session}/decisions", json: true },
@@ -37,6 +38,7 @@ export const OPERATIONS = {
   "files.list": { method: "GET", path: "/v1/sessions/{session}/files", json: true },
   "runs.findings": { method: "POST", path: "/v1/sessions/{session}/findings", json: true },
   "sessions.fork": { method: "POST", path: "/v1/sessions/{session}/fork", json: true },
+  "notes.add": { method: "POST", path: "/v1/sessions/{session}/notes", json: true },
   "runs.pause": { method: "POST", path: "/v1/sessions/{session}/pause", json: true },
   "queue.get": { method: "GET", path: "/v1/sessions/{session}/queue", json: true },
   "queue.set": { method: "PUT", path: "/v1/sessions/{session}/queue", json: true },
@@ -49,6 +51,8 @@ export const OPERATIONS = {
   "undo": { method: "POST", path: "/v1/sessions/{session}/undo", json: true },
   "settings.list": { method: "GET", path: "/v1/settings", json: true },
   "settings.keys": { method: "GET", path: "/v1/settings/keys", json: true },
+  "setup.get": { method: "GET", path: "/v1/setup", json: true },
+  "setup.apply": { method: "POST", path: "/v1/setup", json: true },
   "stats.get": { method: "GET", path: "/v1/stats", json: true },
   "runs.stop_all": { method: "POST", path: "/v1/stop", json: true },
   "tokens.list": { method: "GET", path: "/v1/tokens", json: true },
@@ -124,6 +128,11 @@ export interface ModelsOperations {
   list(params?: Params<"models.list">, options?: CallOptions): Promise<Result<"models.list">>;
 }
 
+export interface NotesOperations {
+  /** Add a line to the notes of the session, which the model reads. */
+  add(params: Params<"notes.add">, options?: CallOptions): Promise<Result<"notes.add">>;
+}
+
 export interface PolicyOperations {
   /** Explain the decision of the permission gate about a call, stage by stage. */
   explain(params: Params<"policy.explain">, options?: CallOptions): Promise<Result<"policy.explain">>;
@@ -181,6 +190,8 @@ export interface SessionsOperations {
   delete(params: Params<"sessions.delete">, options?: CallOptions): Promise<Result<"sessions.delete">>;
   /** Start the conversation anew; earlier events stay in the log. */
   clear(params: Params<"sessions.clear">, options?: CallOptions): Promise<Result<"sessions.clear">>;
+  /** Replace the older messages of the conversation with a summary; the log keeps them. */
+  compact(params: Params<"sessions.compact">, options?: CallOptions): Promise<Result<"sessions.compact">>;
   /** Show the changes of the kept run of a session, or else those that it landed last. */
   diff(params: Params<"sessions.diff">, options?: CallOptions): Promise<Result<"sessions.diff">>;
   /** Download a session as events, Markdown, a page, or an audit. */
@@ -194,6 +205,13 @@ export interface SettingsOperations {
   list(params?: Params<"settings.list">, options?: CallOptions): Promise<Result<"settings.list">>;
   /** List all settings that exist. */
   keys(params?: Params<"settings.keys">, options?: CallOptions): Promise<Result<"settings.keys">>;
+}
+
+export interface SetupOperations {
+  /** List the agents, keys, local servers and checks that are found, and the choices of a new user. */
+  get(params?: Params<"setup.get">, options?: CallOptions): Promise<Result<"setup.get">>;
+  /** Apply a choice of the set-up to the settings of the user of the server. */
+  apply(params: Params<"setup.apply">, options?: CallOptions): Promise<Result<"setup.apply">>;
 }
 
 export interface StatsOperations {
@@ -231,12 +249,14 @@ export interface OperationMethods {
   readonly kept: KeptOperations;
   readonly logins: LoginsOperations;
   readonly models: ModelsOperations;
+  readonly notes: NotesOperations;
   readonly policy: PolicyOperations;
   readonly queue: QueueOperations;
   readonly runs: RunsOperations;
   readonly runtimes: RuntimesOperations;
   readonly sessions: SessionsOperations;
   readonly settings: SettingsOperations;
+  readonly setup: SetupOperations;
   readonly stats: StatsOperations;
   readonly tokens: TokensOperations;
   readonly workspaces: WorkspacesOperations;
