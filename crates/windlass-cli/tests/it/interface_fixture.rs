@@ -523,10 +523,6 @@ pub(crate) fn masked(screen: &str) -> String {
             let unit = words.get(at + 1).copied().unwrap_or_default();
             let number = word.parse::<f64>().is_ok();
             if number && ["s", "ms"].contains(&unit.trim_end_matches([',', ')'])) {
-                // Times have different widths: the space before them becomes one.
-                while masked.last().is_some_and(String::is_empty) {
-                    masked.pop();
-                }
                 masked.push(format!("{{time}}{}", unit.trim_start_matches(['m', 's'])));
                 at += 2;
                 continue;
@@ -534,7 +530,16 @@ pub(crate) fn masked(screen: &str) -> String {
             masked.push(masked_word(word));
             at += 1;
         }
-        masked.join(" ").trim_end().to_owned()
+        let row = masked.join(" ").trim_end().to_owned();
+        // A right-aligned part moves with the width of the masked words.
+        match row.contains('{') {
+            true => row
+                .split("  ")
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("  "),
+            false => row,
+        }
     });
     rows.collect::<Vec<_>>().join("\n")
 }
@@ -544,7 +549,7 @@ fn masked_word(word: &str) -> String {
         text.len() >= least && text.chars().all(|c| c.is_ascii_hexdigit())
     };
     let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    let bare = word.trim_end_matches(['`', '.', '…', ',']);
+    let bare = word.trim_end_matches(['`', '.', '…', ',', ':', ';']);
     let parts: Vec<&str> = bare.trim_start_matches('`').split('-').collect();
     match parts.as_slice() {
         [day, time, id] if digits(day) && digits(time) && hex(id, 4) => "{session}".to_owned(),
@@ -560,6 +565,7 @@ fn masked_word(word: &str) -> String {
             "{copy}".to_owned()
         }
         [one] if hex(one, 7) && one.chars().any(|c| c.is_ascii_digit()) => "{hash}".to_owned(),
+        [one] if one.len() == 5 && one.split(':').all(digits) => "{clock}".to_owned(),
         _ if word.contains("/tmp/") => "{path}".to_owned(),
         _ => word.to_owned(),
     }
