@@ -531,6 +531,18 @@ pub(crate) fn masked(screen: &str) -> String {
             at += 1;
         }
         let row = masked.join(" ").trim_end().to_owned();
+        // Running times are shown from the first second on.
+        if let Some(call) = row.strip_prefix(" ○ ") {
+            return format!(" ○ {}", call.trim_end_matches("{time}").trim_end());
+        }
+        if let (true, Some(at)) = (row.starts_with(" ● "), row.find(" · step ")) {
+            let facts = row[at..].split("  ").filter(|part| !part.is_empty());
+            return format!(" ● …{}", facts.collect::<Vec<_>>().join("  "));
+        }
+        // A narrow status line has no room for the step.
+        if row.starts_with(" ● ") && row.contains("  $") {
+            return " ● …".to_owned();
+        }
         // A right-aligned part moves with the width of the masked words.
         match row.contains('{') {
             true => row
