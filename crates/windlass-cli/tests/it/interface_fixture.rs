@@ -544,12 +544,17 @@ pub(crate) fn masked(screen: &str) -> String {
             return " ● …".to_owned();
         }
         // A right-aligned part moves with the width of the masked words.
+        if row.ends_with("{time}") && row.contains('…') {
+            let begin: String = row.chars().take(16).collect();
+            return format!("{begin}…  {{time}}");
+        }
         match row.contains('{') {
-            true => row
-                .split("  ")
-                .filter(|part| !part.is_empty())
-                .collect::<Vec<_>>()
-                .join("  "),
+            true => {
+                let text = row.trim_start();
+                let parts = text.split("  ").map(str::trim);
+                let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+                format!("{}{}", &row[..row.len() - text.len()], parts.join("  "))
+            }
             false => row,
         }
     });
