@@ -13,7 +13,7 @@ usage = { input = 1200, output = 40 }
 calls = [{ name = "edit_file", args = { path = "numbers.txt", old = "two", new = "zwei" } }]
 usage = { input = 1300, output = 40 }
 [[step]]
-calls = [{ name = "bash", args = { command = "seq 1000 1040; until test -e go; do sleep 0.02; done; echo a second line" } }]
+calls = [{ name = "bash", args = { command = "seq 1000 1040; until test -e go; do sleep 0.02; done" } }]
 usage = { input = 1400, output = 40 }
 [[step]]
 text = "The second line is **German** now.\n\n```sh\ncat numbers.txt\n```\n"

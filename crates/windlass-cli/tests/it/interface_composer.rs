@@ -29,7 +29,8 @@ fn shell_commands_keep_their_directory_and_notes_reach_the_session() {
     ui.wait("first");
     ui.wait_idle();
     ui.submit("# prefer tabs");
-    ui.wait("added to the notes");
+    // The line below the composer says that it will be added.
+    ui.wait("\n added to the notes");
     let log = fixture.log();
     let noted = log.iter().find(|event| event["kind"] == "noted");
     assert_eq!(

@@ -523,10 +523,6 @@ pub(crate) fn masked(screen: &str) -> String {
             let unit = words.get(at + 1).copied().unwrap_or_default();
             let number = word.parse::<f64>().is_ok();
             if number && ["s", "ms"].contains(&unit.trim_end_matches([',', ')'])) {
-                // Times have different widths: the space before them becomes one.
-                while masked.last().is_some_and(String::is_empty) {
-                    masked.pop();
-                }
                 masked.push(format!("{{time}}{}", unit.trim_start_matches(['m', 's'])));
                 at += 2;
                 continue;
@@ -534,7 +530,33 @@ pub(crate) fn masked(screen: &str) -> String {
             masked.push(masked_word(word));
             at += 1;
         }
-        masked.join(" ").trim_end().to_owned()
+        let row = masked.join(" ").trim_end().to_owned();
+        // Running times are shown from the first second on.
+        if let Some(call) = row.strip_prefix(" ○ ") {
+            return format!(" ○ {}", call.trim_end_matches("{time}").trim_end());
+        }
+        if let (true, Some(at)) = (row.starts_with(" ● "), row.find(" · step ")) {
+            let facts = row[at..].split("  ").filter(|part| !part.is_empty());
+            return format!(" ● …{}", facts.collect::<Vec<_>>().join("  "));
+        }
+        // A narrow status line has no room for the step.
+        if row.starts_with(" ● ") && row.contains("  $") {
+            return " ● …".to_owned();
+        }
+        // A right-aligned part moves with the width of the masked words.
+        if row.ends_with("{time}") && row.contains('…') {
+            let begin: String = row.chars().take(16).collect();
+            return format!("{begin}…  {{time}}");
+        }
+        match row.contains('{') {
+            true => {
+                let text = row.trim_start();
+                let parts = text.split("  ").map(str::trim);
+                let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+                format!("{}{}", &row[..row.len() - text.len()], parts.join("  "))
+            }
+            false => row,
+        }
     });
     rows.collect::<Vec<_>>().join("\n")
 }
@@ -544,7 +566,7 @@ fn masked_word(word: &str) -> String {
         text.len() >= least && text.chars().all(|c| c.is_ascii_hexdigit())
     };
     let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    let bare = word.trim_end_matches(['`', '.', '…', ',']);
+    let bare = word.trim_end_matches(['`', '.', '…', ',', ':', ';']);
     let parts: Vec<&str> = bare.trim_start_matches('`').split('-').collect();
     match parts.as_slice() {
         [day, time, id] if digits(day) && digits(time) && hex(id, 4) => "{session}".to_owned(),
@@ -560,6 +582,7 @@ fn masked_word(word: &str) -> String {
             "{copy}".to_owned()
         }
         [one] if hex(one, 7) && one.chars().any(|c| c.is_ascii_digit()) => "{hash}".to_owned(),
+        [one] if one.len() == 5 && one.split(':').all(digits) => "{clock}".to_owned(),
         _ if word.contains("/tmp/") => "{path}".to_owned(),
         _ => word.to_owned(),
     }

@@ -96,7 +96,7 @@ fn a_landing_that_needs_a_person_is_decided_in_a_panel() {
             says("It has a workflow."),
         ]
         .concat();
-        let mut ui = Ui::chat_sized(&fixture, &script, (80, 24), &ISOLATED);
+        let mut ui = Ui::chat_sized(&fixture, &script, (200, 40), &ISOLATED);
         ui.submit("add a workflow");
         ui.wait("Land these changes?");
         ui.wait_armed();
@@ -139,7 +139,8 @@ fn a_kept_run_is_shown_and_discarded() {
     ]
     .concat();
     let more = [&ISOLATED[..], &["--max-iterations", "1"]].concat();
-    let mut ui = Ui::chat_sized(&fixture, &script, (80, 24), &more);
+    // Wide, because names of kept runs have different lengths.
+    let mut ui = Ui::chat_sized(&fixture, &script, (200, 40), &more);
     ui.submit("two, please");
     ui.wait("Attempt 1");
     ui.wait_idle();

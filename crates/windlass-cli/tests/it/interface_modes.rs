@@ -70,7 +70,6 @@ fn plain_mode_has_labels_and_no_moving_parts() {
     assert_eq!(ui.emulator().bytes.len(), bytes);
     fixture.write("go", "");
     ui.wait("Result:");
-    ui.snapshot("plain");
     let all = ui.emulator().all();
     for label in ["You:", "Agent:", "Call:", "Result:"] {
         assert!(all.contains(label), "{all}");
