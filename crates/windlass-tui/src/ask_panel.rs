@@ -12,12 +12,54 @@ use windlass_text::{StyledLine, TextStyle, Tone, wrap_columns};
 use crate::line_input::LineInput;
 
 /// Effects and paths that are shown.
-const MAX_TOUCHES: usize = 12;
+const MAX_EFFECTS: usize = 12;
 /// Lines of a command, of arguments or of a diff.
 const MAX_LINES: usize = 16;
 /// Keys are ignored for this time after the panel appears or the user typed, so that no key that was meant for the composer
 /// answers.
 pub(crate) const GUARD_MS: i64 = 600;
+
+/// The most rows of the parts of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PanelLimits {
+    /// Lines of the command, the arguments or the diff.
+    lines: usize,
+    /// Effects of the call, or paths that would land.
+    effects: usize,
+}
+
+impl PanelLimits {
+    const MOST: Self = Self {
+        lines: MAX_LINES,
+        effects: MAX_EFFECTS,
+    };
+    const NONE: Self = Self {
+        lines: usize::MAX,
+        effects: usize::MAX,
+    };
+
+    /// The next smaller limits, so that the question and the keys stay on a small screen. The effects shrink first, then
+    /// the command.
+    fn smaller(self) -> Option<Self> {
+        let Self { lines, effects } = self;
+        match (lines, effects) {
+            (0, 0) => None,
+            (_, 3..) => Some(Self {
+                lines,
+                effects: effects - 1,
+            }),
+            (2.., _) => Some(Self {
+                lines: lines - 1,
+                effects,
+            }),
+            (_, 1..) => Some(Self {
+                lines,
+                effects: effects - 1,
+            }),
+            (_, 0) => Some(Self { lines: 0, effects }),
+        }
+    }
+}
 
 /// The effect of a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +73,8 @@ pub(crate) enum AskOutcome {
     AnswerAll,
     /// Shows the diff of the changes that would land.
     ShowDiff,
+    /// Prints the whole question, of which the panel shows a part.
+    ShowWhole,
 }
 
 /// The input that the panel waits for.
@@ -52,7 +96,6 @@ pub(crate) struct AskPanel {
     /// The number of further asks that are open.
     pub others: usize,
     armed_at_ms: Option<i64>,
-    unfolded: bool,
 }
 
 impl AskPanel {
@@ -68,7 +111,6 @@ impl AskPanel {
             stage,
             others,
             armed_at_ms: None,
-            unfolded: false,
         }
     }
 
@@ -138,10 +180,7 @@ impl AskPanel {
     fn choose(&mut self, code: KeyCode) -> AskOutcome {
         let KeyCode::Char(letter) = code else {
             return match code {
-                KeyCode::Tab => {
-                    self.unfolded = !self.unfolded;
-                    AskOutcome::Handled
-                }
+                KeyCode::Tab => AskOutcome::ShowWhole,
                 _ => AskOutcome::Ignored,
             };
         };
@@ -193,35 +232,42 @@ impl AskPanel {
         max_rows: usize,
         armed: bool,
     ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
-        if self.unfolded {
-            return self.rows_with(columns, usize::MAX, armed);
-        }
-        let mut limit = MAX_LINES;
+        let mut limits = PanelLimits::MOST;
         loop {
-            let (rows, cursor) = self.rows_with(columns, limit, armed);
+            let (rows, cursor) = self.rows_with(columns, limits, armed);
             let height: usize = rows
                 .iter()
                 .map(|row| wrap_columns(row, columns).len())
                 .sum();
-            if height <= max_rows || limit == 0 {
-                return (rows, cursor);
+            match limits.smaller() {
+                Some(smaller) if height > max_rows => limits = smaller,
+                _ => return (rows, cursor),
             }
-            limit -= 1;
         }
     }
 
-    /// The rows with at most this many lines of the command, the arguments or the diff.
+    /// The whole question without the keys, for the scrollback.
+    #[must_use]
+    pub(crate) fn whole(&self) -> Vec<StyledLine> {
+        self.question(PanelLimits::NONE)
+    }
+
+    fn question(&self, limits: PanelLimits) -> Vec<StyledLine> {
+        match &self.ask.about {
+            About::Approval(approval) => approval_rows(approval, limits),
+            About::Landing(landing) => landing_rows(landing, limits.effects),
+            About::Question(question) => question_rows(question),
+        }
+    }
+
+    /// The rows within these limits.
     fn rows_with(
         &self,
         columns: usize,
-        limit: usize,
+        limits: PanelLimits,
         armed: bool,
     ) -> (Vec<StyledLine>, Option<(usize, usize)>) {
-        let mut rows = match &self.ask.about {
-            About::Approval(approval) => approval_rows(approval, limit),
-            About::Landing(landing) => landing_rows(landing),
-            About::Question(question) => question_rows(question),
-        };
+        let mut rows = self.question(limits);
         if self.others > 0 {
             let text = format!("   {} more wait for an answer", self.others);
             rows.push(StyledLine::of(text, Tone::Muted));
@@ -339,7 +385,7 @@ fn limited(lines: Vec<StyledLine>, limit: usize) -> Vec<StyledLine> {
     shown
 }
 
-fn approval_rows(approval: &Approval, limit: usize) -> Vec<StyledLine> {
+fn approval_rows(approval: &Approval, limits: PanelLimits) -> Vec<StyledLine> {
     let commands: Vec<&str> = approval
         .touches
         .iter()
@@ -374,8 +420,8 @@ fn approval_rows(approval: &Approval, limit: usize) -> Vec<StyledLine> {
         None if commands.is_empty() => content.extend(indented(&arguments(&approval.call.args))),
         None => {}
     }
-    rows.extend(limited(content, limit));
-    rows.extend(touch_rows(&approval.touches));
+    rows.extend(limited(content, limits.lines));
+    rows.extend(touch_rows(&approval.touches, limits.effects));
     rows.push(fact("why", &marked_line(&approval.reason), Tone::Text));
     rows
 }
@@ -393,13 +439,13 @@ fn arguments(args: &serde_json::Value) -> String {
     named.collect::<Vec<_>>().join("\n")
 }
 
-fn touch_rows(touches: &[Touch]) -> Vec<StyledLine> {
+fn touch_rows(touches: &[Touch], limit: usize) -> Vec<StyledLine> {
     let mut rows = Vec::new();
     let shown = touches
         .iter()
         .filter(|touch| !matches!(touch, Touch::Execute { .. }));
     let all = shown.clone().count();
-    for touch in shown.take(MAX_TOUCHES) {
+    for touch in shown.take(limit) {
         let (name, text, outside) = match touch {
             Touch::Read { path, inside } => ("reads", path.clone(), !inside),
             Touch::Write {
@@ -418,19 +464,22 @@ fn touch_rows(touches: &[Touch]) -> Vec<StyledLine> {
         }
         rows.push(row);
     }
-    if all > MAX_TOUCHES {
-        let text = format!("   … {} more effects are NOT shown", all - MAX_TOUCHES);
+    if all > limit {
+        let text = format!(
+            "   … {} more effects are NOT shown; tab shows them",
+            all - limit
+        );
         rows.push(StyledLine::of(text, Tone::Warn));
     }
     rows
 }
 
-fn landing_rows(landing: &LandingAsk) -> Vec<StyledLine> {
+fn landing_rows(landing: &LandingAsk, limit: usize) -> Vec<StyledLine> {
     let tree = landing.tree_hash.as_ref().map_or_else(String::new, |hash| {
         format!("on tree {}", hash.chars().take(8).collect::<String>())
     });
     let mut rows = vec![title("Land these changes?", &tree)];
-    for (path, reason) in landing.paths.iter().take(MAX_TOUCHES) {
+    for (path, reason) in landing.paths.iter().take(limit) {
         rows.push(
             StyledLine::of("   ⚠ ", Tone::Warn)
                 .with(marked_line(path), Tone::Text)
@@ -438,12 +487,12 @@ fn landing_rows(landing: &LandingAsk) -> Vec<StyledLine> {
                 .with_indent(5),
         );
     }
-    if landing.paths.len() > MAX_TOUCHES {
-        let more = landing.paths.len() - MAX_TOUCHES;
+    if landing.paths.len() > limit {
+        let more = landing.paths.len() - limit;
         let text = format!("   … {more} more paths are NOT shown; d shows the diff");
         rows.push(StyledLine::of(text, Tone::Warn));
     }
-    for check in landing.failing.iter().take(MAX_TOUCHES) {
+    for check in landing.failing.iter().take(limit) {
         let text = format!("{} fails, as it did before this run", marked_line(check));
         rows.push(
             StyledLine::of("   ✗ ", Tone::Bad)
@@ -459,7 +508,7 @@ fn question_rows(question: &Question) -> Vec<StyledLine> {
     let text = marked_block(&question.text);
     let lines = text.lines().map(str::trim_start);
     rows.extend(lines.map(|line| StyledLine::of(format!("   {line}"), Tone::Text).with_indent(3)));
-    for (at, option) in question.options.iter().enumerate().take(MAX_TOUCHES) {
+    for (at, option) in question.options.iter().enumerate().take(MAX_EFFECTS) {
         let text = format!("   {}. {}", at + 1, marked_line(option));
         rows.push(StyledLine::of(text, Tone::Text).with_indent(6));
     }

@@ -19,8 +19,8 @@ use crate::exit;
 use crate::out::say;
 use crate::process;
 use crate::sanitize::json_line;
-use windlass_text::sanitize::one_line;
 use crate::secret_input::read_key;
+use windlass_text::sanitize::one_line;
 
 pub(super) fn run(command: AuthCommand) -> Result<ExitCode, CommandError> {
     let settings = process::load_settings(None)?;

@@ -71,7 +71,7 @@ fn reports_are_shown_as_lines() {
     assert!(fixture.read("chat.html").contains("<html"));
     assert_eq!(files(), ["a.txt", "chat.html", "chat.md"]);
     ui.command("/copy");
-    ui.wait("copied the last answer");
+    ui.wait("copied ");
     // The text is in the clipboard sequence.
     let bytes = ui.emulator().bytes.clone();
     let text = String::from_utf8(bytes).unwrap();

@@ -206,7 +206,6 @@ fn ctrl_c_detaches_and_cancel_ends_the_run() {
     terminal.ends_with(130);
     let mut terminal = PtySession::start_dumb(&server.fixture, &["attach"]);
     terminal.expect("running");
-    terminal.expect("step 1");
     terminal.type_in("/cancel\r");
     terminal.expect("cancelled");
     terminal.ends_with(130);

@@ -151,6 +151,13 @@ impl App {
                         self.answer_all();
                         true
                     }
+                    AskOutcome::ShowWhole => {
+                        if let Some(Panel::Ask(panel)) = &self.panel {
+                            let lines = panel.whole();
+                            self.say(lines);
+                        }
+                        true
+                    }
                     AskOutcome::ShowDiff => {
                         self.command("diff", "");
                         true

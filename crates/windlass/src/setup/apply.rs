@@ -1,4 +1,21 @@
 //! Applies a choice of the set-up: it stores a key if the user entered one, and changes the user's settings.
+//!
+//! ```
+//! use windlass::machine::Secret;
+//! use windlass::settings::Settings;
+//! use windlass::setup::{SettingChange, SetupAction, SetupChange, SetupSelection, apply_setup};
+//!
+//! let home = tempfile::tempdir()?;
+//! let selection = SetupSelection {
+//!     name: Some("anthropic".into()),
+//!     key: Some(Secret::new(format!("sk-ant-{}", "x".repeat(40)))),
+//!     ..SetupSelection::of(SetupAction::EnterKey)
+//! };
+//! let change: SetupChange = apply_setup(&selection, &Settings::none(home.path()))?;
+//! let model: Option<&SettingChange> = change.settings.iter().find(|one| one.key == "model");
+//! assert!(model.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use schemars::JsonSchema;
 use serde::Serialize;
