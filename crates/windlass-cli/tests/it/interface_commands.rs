@@ -175,11 +175,11 @@ fn commands_change_the_next_run() {
     ui.submit("again");
     ui.wait("second answer");
     ui.wait_idle();
-    let started = fixture
+    let mut started = fixture
         .log()
         .into_iter()
         .filter(|event| event["kind"] == "run_started");
-    let flags = started.last().unwrap()["data"]["flags"].clone();
+    let flags = started.next_back().unwrap()["data"]["flags"].clone();
     assert_eq!(flags["approval"], "plan", "{flags}");
     assert_eq!(flags["max_budget_usd"], "unlimited", "{flags}");
     assert_eq!(flags["validate"], serde_json::json!(["none"]), "{flags}");

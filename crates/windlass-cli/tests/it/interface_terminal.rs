@@ -132,7 +132,8 @@ fn the_terminal_is_restored() {
         "--sandbox",
         "full",
     ];
-    let ends: [(&str, fn(&mut Ui)); 5] = [
+    type EndInterface = fn(&mut Ui);
+    let ends: [(&str, EndInterface); 5] = [
         ("/quit", |ui| {
             ui.keys("/quit");
             ui.wait(" > /quit");
@@ -345,10 +346,8 @@ fn random_keys_and_resizes_do_no_harm() {
     let steps = std::env::var("WINDLASS_RANDOM_KEYS").map_or(2_000, |steps| steps.parse().unwrap());
     let fixture = CliFixture::new();
     fixture.write("some/file.txt", "text\n");
-    let script = format!(
-        "[[step]]\nrepeat = 100000\ntext = \"some **text** and `code`\\n\\n- a list\\n\"\ncalls = [{{ name = \"bash\", args = {{ command = \"touch x; echo 1\" }} }}]\n"
-    );
-    let mut ui = Ui::chat_sized(&fixture, &script, (80, 24), &["--max-steps", "100000"]);
+    let script = "[[step]]\nrepeat = 100000\ntext = \"some **text** and `code`\\n\\n- a list\\n\"\ncalls = [{ name = \"bash\", args = { command = \"touch x; echo 1\" } }]\n";
+    let mut ui = Ui::chat_sized(&fixture, script, (80, 24), &["--max-steps", "100000"]);
     let seed = 0x5EED_1234_ABCD_0001;
     let mut random = Random(seed);
     ui.submit("go");
