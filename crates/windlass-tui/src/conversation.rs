@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use windlass::core::ask::Ask;
 use windlass::core::budget::{Budget, Spent};
 use windlass::core::event::{DeltaOf, Event, EventKind};
+use windlass::core::flags::SavedFlags;
 use windlass::core::id::{RunId, SessionId};
 use windlass::core::message::{Message, Origin, Role};
 use windlass::core::terms::{MeteringKind, Terms};
@@ -127,6 +128,8 @@ pub struct Conversation {
     pub last_seq: u64,
     /// The name of the kept run that the last run left.
     pub kept: Option<String>,
+    /// The flags of the last run.
+    pub last_flags: SavedFlags,
 }
 
 impl Conversation {
@@ -160,6 +163,7 @@ impl Conversation {
             notes: String::new(),
             last_seq: 0,
             kept: None,
+            last_flags: SavedFlags::default(),
         }
     }
 
@@ -336,7 +340,8 @@ impl Conversation {
                 queued: Some(queued),
                 ..
             } => self.queue.retain(|one| one.seq != *queued),
-            EventKind::RunStarted { queued, .. } => {
+            EventKind::RunStarted { queued, flags, .. } => {
+                self.last_flags.clone_from(flags);
                 self.queue.retain(|one| Some(one.seq) != *queued);
                 self.asks.clear();
                 self.kept = None;

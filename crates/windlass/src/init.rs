@@ -294,7 +294,7 @@ mod tests {
             assert!(text.contains(&format!("#{example}\n")), "{key}");
         }
         let used = text
-            .replace("\n#validat", "\nvalidat")
+            .replace("\n#valid", "\nvalid")
             .replace("\n#max_", "\nmax_");
         assert!(read(&used) >= 5);
     }

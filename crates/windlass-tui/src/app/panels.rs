@@ -189,7 +189,11 @@ impl App {
             PickedItem::Agent(agent) => self.set_option("runtime", agent.into()),
             PickedItem::Mode(mode) => self.set_mode(&mode),
             PickedItem::Theme(name) => self.set_theme(&name),
-            PickedItem::Session(session) => self.follow(session),
+            PickedItem::Session(session) => {
+                // The session continues where it was begun, in place or on a copy.
+                self.options.run_options.remove("in_place");
+                self.follow(session);
+            }
             PickedItem::Point(to) => self.choose_rewind(to),
             PickedItem::Rewind { to, files, fork } => self.rewind(to, files, fork),
             PickedItem::Event(seq) => self.choose_at(seq),

@@ -6,6 +6,7 @@ use windlass_text::{StyledLine, Tone};
 
 use super::tasks::TaskResult;
 use super::{App, TuiOptions};
+use crate::backend::Backend;
 use crate::composer::{
     ComposerOptions, FileDraftStore, FileHistoryStore, FileIndex, PromptHistory, Submission,
     SubmissionKind,
@@ -111,9 +112,20 @@ impl App {
         self.queues = false;
     }
 
-    /// The options of the next run.
+    /// The options of the next run. A server has settings of its own, so that a session continues there with the model and
+    /// the agent of its last run.
     fn run_options(&self) -> Value {
-        Value::Object(self.options.run_options.clone())
+        let mut options = self.options.run_options.clone();
+        if self.backend.as_ref().is_some_and(Backend::is_remote) {
+            for name in ["model", "runtime"] {
+                if let Some(value) = self.conversation.last_flags.get(name)
+                    && !options.contains_key(name)
+                {
+                    options.insert(name.to_owned(), value.clone());
+                }
+            }
+        }
+        Value::Object(options)
     }
 
     /// Creates the session with its first prompt.

@@ -248,6 +248,9 @@ impl App {
         let mut conversation = crate::conversation::Conversation::new(self.screen.columns());
         conversation.take_over_remarks(&mut self.conversation);
         self.conversation = conversation;
+        if !self.options.run_options.contains_key("in_place") {
+            self.facts.in_place = followed.detail["isolation"] == "in_place";
+        }
         let state = reports::SessionFacts::of(&followed.detail);
         self.conversation.begin(state);
         for event in &followed.events {
