@@ -12,6 +12,8 @@ pub struct StatusFacts {
     pub agent: Option<String>,
     /// The approval mode of the next run.
     pub mode: String,
+    /// The mode follows from the isolation, because neither a flag nor a setting names one.
+    pub mode_is_default: bool,
     /// The next run works in place.
     pub in_place: bool,
     pub branch: Option<String>,
@@ -23,6 +25,22 @@ pub struct StatusFacts {
     pub server: Option<String>,
     /// The connection to the server is lost.
     pub reconnecting: bool,
+}
+
+impl StatusFacts {
+    /// The next run works in place or on a copy.
+    pub(crate) fn set_in_place(&mut self, in_place: bool) {
+        self.in_place = in_place;
+        if self.mode_is_default {
+            self.mode = Self::default_mode(in_place).to_owned();
+        }
+    }
+
+    /// The approval mode of a run for which nobody chose one.
+    #[must_use]
+    pub fn default_mode(in_place: bool) -> &'static str {
+        if in_place { "ask" } else { "auto" }
+    }
 }
 
 /// The mark of a run in progress. It does not move: the seconds beside it do.

@@ -280,13 +280,12 @@ fn theme(settings: &Settings) -> Result<ColorTheme, CommandError> {
 fn facts(settings: &Settings, flags: &RunFlags, in_place: bool) -> StatusFacts {
     let text = |key: &str| settings.layers.text(key).map(str::to_owned);
     let given = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
-    let default_mode = if in_place { "ask" } else { "auto" };
+    let mode = given(flags.agent.approval.map(|mode| json!(mode))).or_else(|| text("approval"));
     StatusFacts {
         model: flags.agent.model.clone().or_else(|| text("model")),
         agent: flags.agent.runtime.clone().or_else(|| text("runtime")),
-        mode: given(flags.agent.approval.map(|mode| json!(mode)))
-            .or_else(|| text("approval"))
-            .unwrap_or_else(|| default_mode.to_owned()),
+        mode_is_default: mode.is_none(),
+        mode: mode.unwrap_or_else(|| StatusFacts::default_mode(in_place).to_owned()),
         in_place,
         budget_micros: settings.budget().ok().and_then(|budget| budget.cost_micros),
         ..StatusFacts::default()

@@ -298,6 +298,7 @@ impl App {
             ));
         }
         self.facts.mode = mode.to_owned();
+        self.facts.mode_is_default = false;
         self.options
             .run_options
             .insert("approval".to_owned(), mode.into());
@@ -314,7 +315,7 @@ impl App {
     }
 
     fn set_in_place(&mut self, in_place: bool) {
-        self.facts.in_place = in_place;
+        self.facts.set_in_place(in_place);
         self.options
             .run_options
             .insert("in_place".to_owned(), in_place.into());

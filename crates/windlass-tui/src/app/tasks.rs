@@ -249,7 +249,8 @@ impl App {
         conversation.take_over_remarks(&mut self.conversation);
         self.conversation = conversation;
         if !self.options.run_options.contains_key("in_place") {
-            self.facts.in_place = followed.detail["isolation"] == "in_place";
+            let in_place = followed.detail["isolation"] == "in_place";
+            self.facts.set_in_place(in_place);
         }
         let state = reports::SessionFacts::of(&followed.detail);
         self.conversation.begin(state);
