@@ -4424,19 +4424,27 @@ export interface operations {
                      */
                     rule?: string | null;
                 } & ({
-                    /** @enum {unknown} */
-                    answer?: "once" | "always";
+                    /** @constant */
+                    answer?: "once";
+                    note?: null;
+                    text?: null;
+                    rule?: null;
+                } | {
+                    /** @constant */
+                    answer?: "always";
                     note?: null;
                     text?: null;
                 } | {
                     /** @constant */
                     answer?: "no";
                     text?: null;
+                    rule?: null;
                 } | {
                     /** @constant */
                     answer?: "text";
                     note?: null;
                     text: string;
+                    rule?: null;
                 });
             };
         };

@@ -91,12 +91,19 @@ enum AnswerWord {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
     { "properties": {
-        "answer": { "enum": ["once", "always"] }, "note": { "type": "null" }, "text": { "type": "null" }
+        "answer": { "const": "once" }, "note": { "type": "null" }, "text": { "type": "null" },
+        "rule": { "type": "null" }
     } },
-    { "properties": { "answer": { "const": "no" }, "text": { "type": "null" } } },
+    { "properties": {
+        "answer": { "const": "always" }, "note": { "type": "null" }, "text": { "type": "null" }
+    } },
+    { "properties": {
+        "answer": { "const": "no" }, "text": { "type": "null" }, "rule": { "type": "null" }
+    } },
     {
         "properties": {
-            "answer": { "const": "text" }, "note": { "type": "null" }, "text": { "type": "string" }
+            "answer": { "const": "text" }, "note": { "type": "null" }, "text": { "type": "string" },
+            "rule": { "type": "null" }
         },
         "required": ["text"]
     },

@@ -25,7 +25,7 @@ use super::{Call, Done, Json, Method, Operation, Page, refuse_if_interrupted};
 use crate::access::Scope;
 use crate::problem::{Problem, ProblemCode};
 use crate::run_request::RunRequest;
-use crate::schema::{ABSOLUTE_PATH, object, objects, require_text_or_images};
+use crate::schema::{ABSOLUTE_PATH, NOT_BLANK, object, objects, require_text_or_images};
 
 /// Maximum length of a note in bytes.
 const MAX_NOTE: usize = 16 << 10;
@@ -490,6 +490,7 @@ async fn compact(call: Call, params: SessionParams) -> Result<Json<Compacted>, P
 struct NoteParams {
     session: SessionId,
     /// The line.
+    #[schemars(regex(pattern = NOT_BLANK))]
     text: String,
 }
 
@@ -497,10 +498,14 @@ async fn add_note(call: Call, params: NoteParams) -> Result<Json<Done>, Problem>
     let host = call.service.host(&call.caller, &params.session).await?;
     refuse_if_interrupted(&call, "read the last events of the session")?;
     let text = params.text.trim();
-    if text.is_empty() || text.len() > MAX_NOTE {
-        return Err(Problem::invalid(format!(
-            "a note has between 1 and {MAX_NOTE} bytes"
-        )));
+    if text.is_empty() {
+        return Err(Problem::invalid("the note is empty"));
+    }
+    if text.len() > MAX_NOTE {
+        return Err(Problem::new(
+            ProblemCode::TooLarge,
+            format!("a note has at most {MAX_NOTE} bytes"),
+        ));
     }
     host.add_note(&call.service, text).await?;
     Ok(Json(Done {}))
