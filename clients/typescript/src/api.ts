@@ -3120,7 +3120,7 @@ export interface components {
             /** @description The model that would be used; `None` if the user has to name one, or if the agent chooses it. */
             model?: string | null;
             title: string;
-            /** @description What the user should know before choosing. */
+            /** @description A fact that the user should know before choosing. */
             about: string;
         };
         /** @description The set-up of this machine and workspace, with the choices of the user. */

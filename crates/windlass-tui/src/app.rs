@@ -251,7 +251,9 @@ impl App {
         });
         let mut conversation = Conversation::new(screen.columns());
         conversation.remark(std::mem::take(&mut options.greeting));
-        let shell = UserShell::new(&options.workspace);
+        let own_shell = options.environment.iter().find(|(name, _)| name == "SHELL");
+        let own_shell = own_shell.map(|(_, shell)| shell.as_str());
+        let shell = UserShell::new(&options.workspace, own_shell);
         Self {
             facts: options.facts.clone(),
             backend: None,

@@ -63,7 +63,7 @@ pub struct WaitingPrompt {
     pub steer: bool,
 }
 
-/// What the run in progress does.
+/// The activity of the run in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Activity {
     #[default]
@@ -144,7 +144,7 @@ impl Conversation {
             kept_lines: 0,
             starts_late: false,
             last_kind: None,
-            answer: AnswerStream::new(columns),
+            answer: AnswerStream::new(),
             calls: OpenCalls::default(),
             landed: None,
             reasoning: String::new(),
@@ -170,7 +170,6 @@ impl Conversation {
     /// Blocks that are made from now on fit this width.
     pub fn set_columns(&mut self, columns: usize) {
         self.columns = columns;
-        self.answer.set_columns(columns);
     }
 
     /// Takes the blocks that were finished since the last call.

@@ -24,6 +24,7 @@ pub(crate) struct ShellOutput {
 #[derive(Clone)]
 pub(crate) struct UserShell {
     workspace: PathBuf,
+    program: String,
     running: Arc<Mutex<Option<RunningShell>>>,
 }
 
@@ -35,9 +36,16 @@ struct RunningShell {
 }
 
 impl UserShell {
-    pub(crate) fn new(workspace: &Path) -> Self {
+    /// A shell in the workspace: the one of the user, or `/bin/sh` if it has another grammar.
+    pub(crate) fn new(workspace: &Path, own: Option<&str>) -> Self {
+        let has_grammar = |shell: &&str| {
+            let name = shell.rsplit('/').next().unwrap_or_default();
+            matches!(name, "sh" | "bash" | "dash" | "ksh" | "zsh")
+        };
+        let program = own.filter(has_grammar).unwrap_or("/bin/sh");
         Self {
             workspace: workspace.to_owned(),
+            program: program.to_owned(),
             running: Arc::default(),
         }
     }
@@ -49,7 +57,7 @@ impl UserShell {
             let mut running = shell.running.lock().await;
             let result = match running.as_mut() {
                 Some(open) => open.run(&command).await,
-                None => match RunningShell::start(&shell.workspace) {
+                None => match RunningShell::start(&shell.program, &shell.workspace) {
                     Ok(open) => running.insert(open).run(&command).await,
                     Err(err) => Err(err),
                 },
@@ -83,8 +91,8 @@ impl UserShell {
 }
 
 impl RunningShell {
-    fn start(workspace: &Path) -> std::io::Result<Self> {
-        let mut child = Command::new("/bin/sh")
+    fn start(program: &str, workspace: &Path) -> std::io::Result<Self> {
+        let mut child = Command::new(program)
             .current_dir(workspace)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -151,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn the_shell_keeps_its_state() {
         let dir = tempfile::tempdir().unwrap();
-        let shell = UserShell::new(dir.path());
+        let shell = UserShell::new(dir.path(), None);
         let check = async |command: &str, text: &str, exit: Option<i32>| {
             let output = shell.run(command).await;
             assert_eq!(

@@ -141,7 +141,7 @@ pub struct SetupChoice {
     /// The model that would be used; `None` if the user has to name one, or if the agent chooses it.
     pub model: Option<String>,
     pub title: String,
-    /// What the user should know before choosing.
+    /// A fact that the user should know before choosing.
     pub about: String,
 }
 

@@ -37,7 +37,7 @@ const MAX_PAUSE_MS: f64 = 2_000.0;
 /// Notices that wait until they are shown.
 const NOTICES: usize = 64;
 
-/// What the interface begins with.
+/// The session and the options with which the interface begins.
 pub(crate) struct InterfaceRequest {
     pub(crate) flags: RunFlags,
     pub(crate) session: SessionChoice,

@@ -21,7 +21,7 @@ pub(super) enum PickedItem {
     Session(SessionId),
     /// A point in the conversation: the number of the event of a prompt.
     Point(u64),
-    /// What to restore at a point.
+    /// The parts to restore at a point.
     Rewind {
         to: u64,
         files: bool,

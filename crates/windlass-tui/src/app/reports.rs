@@ -400,7 +400,7 @@ pub(super) fn points(prompts: &[(u64, String)]) -> ListPicker<PickedItem> {
     ListPicker::new("Go back to before this prompt", items.collect())
 }
 
-/// What can be restored at a point.
+/// The parts that can be restored at a point.
 pub(super) fn rewinds(to: u64) -> ListPicker<PickedItem> {
     let choices = [
         (

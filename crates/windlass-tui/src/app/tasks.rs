@@ -70,7 +70,7 @@ pub(super) enum TaskResult {
         forked: Result<NewSession, OperationError>,
     },
     Window(Option<u64>),
-    /// What was found for the set-up, and whether the user asked for it.
+    /// The findings for the set-up, and whether the user asked for them.
     Setup {
         facts: Result<SetupFacts, OperationError>,
         asked: bool,

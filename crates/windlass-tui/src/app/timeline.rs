@@ -94,7 +94,7 @@ fn timeline(events: &[Event]) -> ListPicker<PickedItem> {
     picker
 }
 
-/// What can be shown or done at an event.
+/// The reports and actions at an event.
 fn choices(seq: u64) -> ListPicker<PickedItem> {
     let rows: [(&str, &str, PickedItem); 6] = [
         (

@@ -141,8 +141,8 @@ mod tests {
     fn each_workspace_has_its_own_draft_for_this_user_only() {
         let dir = tempfile::tempdir().expect("a directory");
         let drafts = dir.path().join("drafts");
-        let mut first = FileDraftStore::new(&drafts, Path::new("/work/a"));
-        let mut second = FileDraftStore::new(&drafts, Path::new("/work/b"));
+        let mut first = FileDraftStore::new(&drafts, Path::new("/project/a"));
+        let mut second = FileDraftStore::new(&drafts, Path::new("/project/b"));
         let draft = FoldedText {
             text: "see \u{100000}".to_owned(),
             pastes: vec!["long".to_owned()],

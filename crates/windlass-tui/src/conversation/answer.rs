@@ -6,7 +6,6 @@ use windlass_text::{StyledLine, Tone};
 
 /// A streamed answer.
 pub(super) struct AnswerStream {
-    columns: usize,
     markdown: MarkdownStream,
     /// The text that was streamed and shown.
     shown: String,
@@ -15,19 +14,11 @@ pub(super) struct AnswerStream {
 }
 
 impl AnswerStream {
-    pub(super) fn new(columns: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            columns,
-            markdown: stream(columns),
+            markdown: stream(),
             shown: String::new(),
             paused: false,
-        }
-    }
-
-    pub(super) fn set_columns(&mut self, columns: usize) {
-        self.columns = columns;
-        if self.shown.is_empty() {
-            self.markdown = stream(columns);
         }
     }
 
@@ -53,7 +44,7 @@ impl AnswerStream {
     /// Ends the answer, whose complete text is known unless the run ended before. Returns the lines that were not finished
     /// before.
     pub(super) fn finish(&mut self, text: Option<&str>) -> Vec<StyledLine> {
-        let mut markdown = std::mem::replace(&mut self.markdown, stream(self.columns));
+        let mut markdown = std::mem::replace(&mut self.markdown, stream());
         let shown = std::mem::take(&mut self.shown);
         self.paused = false;
         let Some(text) = text else {
@@ -64,7 +55,7 @@ impl AnswerStream {
             // A retry gave another answer than the one that was streamed: show it completely.
             None => {
                 let mut lines = markdown.finish();
-                markdown = stream(self.columns);
+                markdown = stream();
                 lines.extend(markdown.push(text));
                 lines
             }
@@ -88,6 +79,6 @@ fn indented(lines: Vec<StyledLine>) -> Vec<StyledLine> {
 }
 
 /// Lines are not wrapped: the terminal or the pane does that.
-fn stream(_columns: usize) -> MarkdownStream {
+fn stream() -> MarkdownStream {
     MarkdownStream::new(MarkdownOptions::default())
 }

@@ -12,7 +12,7 @@ const MAX_FILES: usize = 20;
 /// The widest line with right-aligned counts.
 const MAX_ALIGNED: usize = 100;
 
-/// What landed in the workspace.
+/// The facts of a landing that the end of the run shows.
 pub(super) struct LandedFiles {
     count: usize,
     commit: Option<String>,
